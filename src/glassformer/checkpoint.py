@@ -1,0 +1,109 @@
+"""Weights on disk: safetensors files that are written whole, checked when they are read, and averaged."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from glassformer.errors import CheckpointError
+from glassformer.files import written_whole
+
+CHECKSUM = "sha256"  # of the tensors, in the file's own metadata
+
+
+def save_weights(model: nn.Module, path: Path, notes: Mapping[str, str]) -> None:
+    """Write the parameters of a model, tied ones once, with notes about where they come from.
+
+    Raises:
+        CheckpointError: The file cannot be written; what stood there before is untouched.
+
+    """
+    _save({name: p.detach().cpu() for name, p in model.named_parameters()}, path, notes)
+
+
+def load_weights(model: nn.Module, path: Path) -> dict[str, str]:
+    """Fill a model with the weights of a file, all or none of them; return the file's notes.
+
+    Raises:
+        CheckpointError: The file is missing or damaged, or its tensors are not those of the model.
+
+    """
+    tensors, notes = read_weights(path)
+    parameters = dict(model.named_parameters())
+    for name, parameter in parameters.items():
+        if name not in tensors:
+            raise CheckpointError(f"{path} has no tensor {name}: it belongs to another model")
+        if tensors[name].shape != parameter.shape:
+            raise CheckpointError(
+                f"{name} is {tuple(tensors[name].shape)} in {path}, but {tuple(parameter.shape)} in the model "
+                "that the configuration describes"
+            )
+    extra = sorted(tensors.keys() - parameters.keys())
+    if extra:
+        raise CheckpointError(f"{path} holds {extra[0]}, which the model does not have: it belongs to another model")
+    fill(model, tensors)
+    return notes
+
+
+def fill(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    """Put tensors in the place of the parameters of the same names."""
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(tensors[name])
+
+
+def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Return the tensors and the notes of a file, after checking its checksum if it has one."""
+    if not path.is_file():
+        raise CheckpointError(f"there are no weights at {path}")
+    try:
+        with safe_open(path, framework="pt") as file:
+            notes = dict(file.metadata() or {})
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  not a mapping
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(f"{path} is damaged or cut short ({error}); use another copy or train again") from error
+    if notes.pop(CHECKSUM, None) not in (None, _checksum(tensors)):
+        raise CheckpointError(f"{path} is damaged: its tensors are not those that were written; use another copy")
+    return tensors, notes
+
+
+def average_weights(paths: Sequence[Path]) -> dict[str, Tensor]:
+    """Return the mean of several files of weights (section 6.1), summed in float64.
+
+    Raises:
+        CheckpointError: The files do not hold the same tensors.
+
+    """
+    sums: dict[str, Tensor] = {}
+    dtypes: dict[str, torch.dtype] = {}
+    for path in paths:
+        tensors, _ = read_weights(path)
+        shapes = {name: tensor.shape for name, tensor in tensors.items()}
+        if sums and shapes != {name: tensor.shape for name, tensor in sums.items()}:
+            raise CheckpointError(f"{path} and {paths[0]} hold different tensors: only equal models can be averaged")
+        for name, tensor in tensors.items():
+            sums[name] = sums[name] + tensor.double() if name in sums else tensor.double()
+            dtypes[name] = tensor.dtype
+    return {name: (total / len(paths)).to(dtypes[name]) for name, total in sums.items()}
+
+
+def _save(tensors: dict[str, Tensor], path: Path, notes: Mapping[str, str]) -> None:
+    tensors = {name: tensor.contiguous() for name, tensor in tensors.items()}
+    with written_whole(path) as temporary:
+        try:
+            save_file(tensors, temporary, {**notes, CHECKSUM: _checksum(tensors)})
+        except SafetensorError as error:
+            raise OSError(str(error)) from error
+
+
+def _checksum(tensors: Mapping[str, Tensor]) -> str:
+    """Return a hash of all names and bytes, in the order of the names."""
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        digest.update(name.encode())
+        digest.update(tensors[name].contiguous().flatten().view(torch.uint8).numpy())
+    return digest.hexdigest()

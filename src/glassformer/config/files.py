@@ -1,0 +1,152 @@
+"""Configurations as TOML files: presets, a user's own, overrides from the command line."""
+
+import tomllib
+from collections.abc import Iterable, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any, get_args
+
+import tomli_w
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from glassformer.config.run import Config
+from glassformer.errors import ConfigError, nearest
+
+PRESETS = resources.files("glassformer") / "presets"
+
+
+def preset_names() -> list[str]:
+    """Return the names of all presets, sorted."""
+    return sorted(entry.name.removesuffix(".toml") for entry in PRESETS.iterdir() if entry.name.endswith(".toml"))
+
+
+def preset(name: str, overrides: Iterable[str] = ()) -> Config:
+    """Return the preset of that name, with dotted overrides such as "model.d_model=128".
+
+    Raises:
+        ConfigError: No such preset, field or value; the message names the nearest right one.
+
+    """
+    if name not in preset_names():
+        raise ConfigError(f"there is no preset {name!r}{nearest(name, preset_names())} Presets: {_listed(preset_names())}")
+    text = (PRESETS / f"{name}.toml").read_text(encoding="utf-8")
+    return parse(text, f"preset {name}", overrides)
+
+
+def load_config(name: str | Path, overrides: Iterable[str] = ()) -> Config:
+    """Return the configuration of a TOML file, of a run directory, or of a preset, in this order.
+
+    Raises:
+        ConfigError: Nothing of that name, or it does not hold a valid configuration.
+
+    """
+    path = Path(name)
+    if path.is_dir():
+        path /= "config.toml"
+        if not path.is_file():
+            raise ConfigError(f"{name} is a directory without a config.toml: not a run")
+    if path.is_file():
+        try:
+            return parse(path.read_text(encoding="utf-8"), str(path), overrides)
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"cannot read {path}: {error}") from error
+    if path.suffix == ".toml" or len(path.parts) > 1:
+        raise ConfigError(f"there is no file or run {str(name)!r}. Presets: {_listed(preset_names())}")
+    return preset(str(name), overrides)
+
+
+def parse(text: str, where: str, overrides: Iterable[str] = ()) -> Config:
+    """Return the configuration that a TOML text holds; `where` names it in errors."""
+    try:
+        values = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{where} is not valid TOML: {error}") from error
+    for override in overrides:
+        _apply(values, override)
+    try:
+        return Config.model_validate(values)
+    except ValidationError as error:
+        raise ConfigError("\n".join(f"{where}: {_sentence(detail)}" for detail in error.errors())) from None
+
+
+def dump(config: Config) -> str:
+    """Return the configuration as TOML with every field that is set, defaults included."""
+    return tomli_w.dumps(config.model_dump(mode="python", exclude_none=True))
+
+
+def _apply(values: dict[str, Any], override: str) -> None:
+    """Set one dotted key in the tables of `values`: "train.steps=500"."""
+    key, equals, value = override.partition("=")
+    *tables, field = key.strip().split(".")
+    if not equals or not tables:
+        raise ConfigError(f"--set {override}: write a dotted field and its value, such as train.steps=500")
+    _check_key(key.strip(), override)
+    for table in tables:
+        values = values.setdefault(table, {})
+    values[field] = _toml_value(value.strip())
+
+
+def _toml_value(text: str) -> Any:
+    """Read a value as TOML does; a bare word is a string."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _check_key(key: str, override: str) -> None:
+    """Refuse a key that is no field, before a table of that name is made."""
+    model: type[BaseModel] | None = Config
+    walked: list[str] = []
+    for part in key.split("."):
+        if model is None:
+            raise ConfigError(f"--set {override}: {'.'.join(walked)} is a value, not a table of fields")
+        if part not in model.model_fields:
+            inside = f"[{'.'.join(walked)}]" if walked else "a configuration"
+            names = list(model.model_fields)
+            raise ConfigError(f"--set {override}: {inside} has no field {part!r}{nearest(part, names)} Fields: {_listed(names)}")
+        walked.append(part)
+        model = _table(model.model_fields[part].annotation)
+    if model is not None:
+        raise ConfigError(f"--set {override}: {key} is a table; set one of its fields: {_listed(model.model_fields)}")
+
+
+def _table(annotation: Any) -> type[BaseModel] | None:
+    """Return the model class that a field holds, alone or as an optional part."""
+    for candidate in (annotation, *get_args(annotation)):
+        if isinstance(candidate, type) and issubclass(candidate, BaseModel):
+            return candidate
+    return None
+
+
+def _sentence(error: ErrorDetails) -> str:
+    """Turn one of pydantic's findings into a sentence that says what to do."""
+    path = [str(part) for part in error["loc"]]
+    name, got = ".".join(path), error["input"]
+    match error["type"]:
+        case "extra_forbidden":
+            names = _fields_at(path[:-1])
+            table = f"[{'.'.join(path[:-1])}]" if path[:-1] else "a configuration"
+            return f"{table} has no field {path[-1]!r}{nearest(path[-1], names)} Fields: {_listed(names)}"
+        case "literal_error":
+            allowed = [word.strip("' ") for word in error["ctx"]["expected"].replace(" or ", ", ").split(",")]
+            return f"{name}={got!r} is not known{nearest(str(got), allowed)} Allowed: {_listed(allowed)}"
+        case "missing":
+            return f"{name} is missing"
+        case "value_error":
+            return f"{'.'.join(path)}: {error['ctx']['error']}" if path else str(error["ctx"]["error"])
+        case _:
+            message = error["msg"].removeprefix("Input ")
+            return f"{name}={got!r} is not right: it {message}"
+
+
+def _fields_at(path: Sequence[str]) -> list[str]:
+    model: type[BaseModel] = Config
+    for part in path:
+        model = _table(model.model_fields[part].annotation) or model
+    return list(model.model_fields)
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(names)

@@ -1,0 +1,43 @@
+"""One class for what a model is trained and measured on."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+IGNORED = -100  # a label that no loss and no accuracy counts
+
+
+@dataclass(frozen=True)
+class Batch:
+    """B examples. A mask is None where nothing is padded."""
+
+    source: Tensor  # (B, S) ids
+    source_is_real: Tensor | None  # (B, S)
+    target: Tensor  # (B, T) ids that the decoder reads: the answer shifted right
+    target_is_real: Tensor | None  # (B, T)
+    labels: Tensor  # (B, T) the token to write at each place; IGNORED where nothing is asked
+
+    def __len__(self) -> int:
+        """Return the number of examples."""
+        return len(self.labels)
+
+
+def is_real(lengths: Tensor, n_columns: int) -> Tensor | None:
+    """(B,) lengths -> (B, n_columns), True at the first `length` places; None where that is all of them."""
+    if bool((lengths == n_columns).all()):
+        return None
+    return torch.arange(n_columns) < lengths[:, None]
+
+
+def pad(rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor | None]:
+    """Lay rows of ids side by side: ids (B, S) and which of them are real, None where nothing is padded.
+
+    The fill is id 0, whatever that stands for: what is real comes from the lengths.
+    """
+    lengths = torch.tensor([len(row) for row in rows])
+    ids = torch.zeros(len(rows), int(lengths.max()), dtype=torch.long)
+    for i, row in enumerate(rows):
+        ids[i, : len(row)] = torch.tensor(row, dtype=torch.long)
+    return ids, is_real(lengths, ids.shape[1])

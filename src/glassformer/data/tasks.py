@@ -1,0 +1,50 @@
+"""Tasks that make their own examples. The examples of a step depend on the seed and the step alone."""
+
+import numpy as np
+import torch
+
+from glassformer.config.run import DataConfig
+from glassformer.data.batch import IGNORED, Batch, is_real
+from glassformer.text.tokenizer import Tokenizer
+
+LETTERS = "abcdefghij"
+TEST_SEED = 1234
+
+
+class Reversal:
+    """Letters in, the same letters backwards out: `c a b e d` becomes `d e b a c`."""
+
+    def __init__(self, config: DataConfig) -> None:
+        self.config = config
+        self.tokenizer = Tokenizer.letters(LETTERS)
+
+    def training_batch(self, size: int, *, seed: int, step: int) -> Batch:
+        """Return the batch of one step of one run."""
+        return self.examples(size, np.random.default_rng([seed, step]))
+
+    def test_batch(self) -> Batch:
+        """Return the test sequences: the same in every run, whatever its seed."""
+        return self.examples(self.config.test_size, np.random.default_rng(TEST_SEED))
+
+    def examples(self, size: int, random: np.random.Generator) -> Batch:
+        """Draw examples: the length first, evenly, then each letter, evenly."""
+        pad, start, end = self.tokenizer.pad_id, self.tokenizer.start_id, self.tokenizer.end_id
+        first = self.tokenizer.encode(LETTERS[0])[0]
+        lengths = random.integers(self.config.shortest, self.config.longest + 1, size)[:, None]  # (B, 1)
+        longest = int(lengths.max())
+        letters = random.integers(first, first + len(LETTERS), (size, longest))  # (B, S)
+        column = np.arange(longest + 1)  # T = S + 1: the start token, then the letters
+        source = np.where(column[:-1] < lengths, letters, pad)  # (B, S)
+        mirrored = np.clip(lengths - 1 - column, 0, None)  # (B, T): place 0 reads the last letter
+        answer = np.take_along_axis(letters, mirrored, axis=1)  # (B, T)
+        labels = np.select([column < lengths, column == lengths], [answer, end], IGNORED)
+        target = np.where(column <= lengths, np.roll(labels, 1, axis=1), pad)
+        target[:, 0] = start
+        n_letters = torch.from_numpy(lengths[:, 0])
+        return Batch(
+            source=torch.from_numpy(source),
+            source_is_real=is_real(n_letters, longest),
+            target=torch.from_numpy(target),
+            target_is_real=is_real(n_letters + 1, longest + 1),
+            labels=torch.from_numpy(labels),
+        )

@@ -1,0 +1,40 @@
+"""Files that are either whole or not there."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from glassformer.errors import CheckpointError
+
+
+@contextmanager
+def written_whole(path: Path) -> Iterator[Path]:
+    """Give a temporary path to write to; on success it takes the place of `path` in one step.
+
+    Whatever goes wrong (a full disk, Ctrl-C), the temporary file is removed and what stood at `path`
+    stays as it was.
+
+    Raises:
+        CheckpointError: The system refused to write.
+
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        yield temporary
+        with temporary.open("rb+") as file:
+            os.fsync(file.fileno())  # before the rename, or a power cut can leave an empty file under the name
+        temporary.replace(path)
+    except OSError as error:
+        raise CheckpointError(
+            f"cannot write {path}: {error.strerror or error}; nothing was changed there. "
+            "Free some space or choose another place"
+        ) from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write `text` as UTF-8, whole or not at all."""
+    with written_whole(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")

@@ -11,12 +11,15 @@ IGNORED = -100  # a label that no loss and no accuracy counts
 
 @dataclass(frozen=True)
 class Batch:
-    """B examples. A mask is None where nothing is padded."""
+    """B examples, padded on the right.
+
+    The target needs no mask of its padding: it comes after every real token, where a causal mask hides it from
+    them all, and its own places have no label. So the fused kernels get their causal flag instead of a dense mask.
+    """
 
     source: Tensor  # (B, S) ids
-    source_is_real: Tensor | None  # (B, S)
+    source_is_real: Tensor | None  # (B, S), False at padding; None where nothing is padded
     target: Tensor  # (B, T) ids that the decoder reads: the answer shifted right
-    target_is_real: Tensor | None  # (B, T)
     labels: Tensor  # (B, T) the token to write at each place; IGNORED where nothing is asked
 
     def __len__(self) -> int:

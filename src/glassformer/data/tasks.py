@@ -17,6 +17,7 @@ class Reversal:
     def __init__(self, config: DataConfig) -> None:
         self.config = config
         self.tokenizer = Tokenizer.letters(LETTERS)
+        self._first = self.tokenizer.encode(LETTERS[0])[0]
 
     def training_batch(self, size: int, *, seed: int, step: int) -> Batch:
         """Return the batch of one step of one run."""
@@ -29,22 +30,19 @@ class Reversal:
     def examples(self, size: int, random: np.random.Generator) -> Batch:
         """Draw examples: the length first, evenly, then each letter, evenly."""
         pad, start, end = self.tokenizer.pad_id, self.tokenizer.start_id, self.tokenizer.end_id
-        first = self.tokenizer.encode(LETTERS[0])[0]
         lengths = random.integers(self.config.shortest, self.config.longest + 1, size)[:, None]  # (B, 1)
         longest = int(lengths.max())
-        letters = random.integers(first, first + len(LETTERS), (size, longest))  # (B, S)
+        letters = random.integers(self._first, self._first + len(LETTERS), (size, longest))  # (B, S)
         column = np.arange(longest + 1)  # T = S + 1: the start token, then the letters
         source = np.where(column[:-1] < lengths, letters, pad)  # (B, S)
         mirrored = np.clip(lengths - 1 - column, 0, None)  # (B, T): place 0 reads the last letter
         answer = np.take_along_axis(letters, mirrored, axis=1)  # (B, T)
-        labels = np.select([column < lengths, column == lengths], [answer, end], IGNORED)
-        target = np.where(column <= lengths, np.roll(labels, 1, axis=1), pad)
-        target[:, 0] = start
-        n_letters = torch.from_numpy(lengths[:, 0])
+        labels = np.where(column < lengths, answer, np.where(column == lengths, end, IGNORED))
+        target = np.full_like(labels, start)
+        target[:, 1:] = np.where(column[1:] <= lengths, labels[:, :-1], pad)
         return Batch(
             source=torch.from_numpy(source),
-            source_is_real=is_real(n_letters, longest),
+            source_is_real=is_real(torch.from_numpy(lengths[:, 0]), longest),
             target=torch.from_numpy(target),
-            target_is_real=is_real(n_letters + 1, longest + 1),
             labels=torch.from_numpy(labels),
         )

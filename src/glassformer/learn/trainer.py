@@ -113,10 +113,7 @@ class Trainer:
         for group in optimizer.param_groups:
             group["lr"] = rate
         batch = self.task.training_batch(settings.batch_size, seed=settings.seed, step=step)
-        model.train()
-        logits = model(
-            batch.source, batch.target, source_is_real=batch.source_is_real, target_is_real=batch.target_is_real
-        )
+        logits = model(batch.source, batch.target, source_is_real=batch.source_is_real)
         loss = cross_entropy(logits, batch.labels, label_smoothing=settings.label_smoothing)
         optimizer.zero_grad()
         loss.backward()
@@ -138,13 +135,14 @@ class Trainer:
 
     @torch.inference_mode()
     def _measure(self, model: Transformer) -> tuple[float, float]:
-        """Return the plain test loss and the exact match."""
+        """Return the plain test loss and the exact match; leave the model in training mode."""
         model.eval()
         test = self._test
-        logits = model(test.source, test.target, source_is_real=test.source_is_real, target_is_real=test.target_is_real)
+        logits = model(test.source, test.target, source_is_real=test.source_is_real)
         test_loss = cross_entropy(logits, test.labels).item()
         tokenizer, limits = self.task.tokenizer, [len(answer) for answer in self._answers]
         found = greedy(model, self._sources, start_id=tokenizer.start_id, end_id=tokenizer.end_id, limits=limits)
+        model.train()
         right = sum(
             hypothesis.stopped == "end" and hypothesis.ids == answer[:-1]
             for hypothesis, answer in zip(found, self._answers, strict=True)

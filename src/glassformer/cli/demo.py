@@ -1,0 +1,87 @@
+"""`glassformer demo`: a Transformer learns to reverse letters before one's eyes."""
+
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from glassformer.cli.options import JsonOption
+from glassformer.cli.show import print_json, shaded_map
+from glassformer.cli.steps import show_steps
+from glassformer.config import preset
+
+if TYPE_CHECKING:
+    from glassformer.run import Run
+
+EXAMPLE = "c a b e d"
+
+
+def demo(
+    run: Annotated[
+        Path | None,
+        typer.Option(help="Where to put the run. [default: runs/reversal, or the next free number]", show_default=False),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Another seed is another run.")] = 0,
+    steps: Annotated[int, typer.Option(min=1, help="Training steps.")] = 3000,
+    json: JsonOption = False,
+) -> None:
+    """Train the toy model of the 2017 paper's recipe, show its table, and decode one example word by word."""
+    config = preset("reversal", [f"train.seed={seed}", f"train.steps={steps}"])
+    directory = _free(Path("runs/reversal")) if run is None else run
+    from glassformer.cli.progress import TrainingDisplay, summary
+    from glassformer.inspect.count import count as count_parameters
+    from glassformer.learn.loss import smoothing_floor
+    from glassformer.learn.trainer import Trainer
+
+    assert config.train is not None  # noqa: PT018  the preset has it
+    assert config.model.target_vocabulary is not None
+    floor = smoothing_floor(config.train.label_smoothing, config.model.target_vocabulary)
+    if not json:
+        typer.echo(
+            f"An encoder–decoder of {count_parameters(config.model).total:,} parameters, built as in the 2017 paper, learns to "
+            f"write letters backwards:\n{steps:,} steps of {config.train.batch_size} sequences of 3 to 8 letters. "
+            f"With label smoothing the loss cannot fall below {floor:.3f}.\n"
+        )
+    with TrainingDisplay(config.train, table_on_stdout=not json) as display:
+        trained = Trainer(config, directory, display.show).train()
+    written = trained.steps(EXAMPLE)
+    rows, weights = last_cross_attention(trained)
+    if json:
+        attention = {"rows": rows, "columns": EXAMPLE.split(), "weights": weights}
+        result = {"run": str(directory), "weights": trained.notes["weights"], **summary(display)}
+        print_json({**result, "source": EXAMPLE, "steps": written, "cross_attention": attention})
+        return
+    typer.echo(f"\nThe run keeps the {trained.notes['weights']}, as the paper averages its last checkpoints.")
+    typer.echo(f"\n{EXAMPLE}, one word at a time:\n")
+    show_steps(written)
+    typer.echo(
+        f"Where decoder layer {config.model.n_decoder_layers} looks while it writes (cross-attention, mean of "
+        f"{config.model.n_heads} heads;\neach row is what was read and what is written, each column a source letter):\n"
+    )
+    typer.echo(shaded_map(weights, rows, EXAMPLE.split()))
+    typer.echo(
+        f"\nThe run is in {directory}. Try next:\n"
+        f"  glassformer translate {directory} 'h i j a b'\n"
+        f"  glassformer steps {directory} 'a b b a'\n"
+        f"  glassformer trace {directory} 'c a b e d' --tensor 'decoder.layers.1.cross_attention.weights'\n"
+        "  glassformer count reversal\n"
+        "  glassformer --help"
+    )
+
+
+def last_cross_attention(run: "Run") -> tuple[list[str], list[list[float]]]:
+    """Return the row names and weights (T, S) of the last decoder layer on the example, mean of the heads."""
+    last = (run.config.model.n_decoder_layers or 0) - 1
+    name = f"decoder.layers.{last}.cross_attention.weights"
+    seen = run.trace(EXAMPLE, only=[name, "logits"])
+    best = seen["logits"].select(B=0).values.argmax(dim=-1).tolist()
+    rows = [f"{read} → {write}" for read, write in zip(seen.target_tokens, run.tokenizer.tokens(best), strict=True)]
+    weights: list[list[float]] = seen[name].select(B=0).mean("H").values.tolist()
+    return rows, weights
+
+
+def _free(directory: Path) -> Path:
+    """Return the directory, or the first of its name with a number that does not exist: runs/reversal-2."""
+    candidates = (directory.with_name(f"{directory.name}-{n}") for n in count(2))
+    return directory if not directory.exists() else next(path for path in candidates if not path.exists())

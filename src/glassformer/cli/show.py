@@ -1,0 +1,66 @@
+"""How results look in a terminal."""
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, is_dataclass
+from typing import Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+SHADES = ("·", "░", "▒", "▓", "█")
+STEPS = (0.05, 0.25, 0.5, 0.75)
+
+
+def print_json(value: Any) -> None:
+    """Print one JSON object on one line; numbers that JSON does not have (infinity, NaN) become null."""
+    typer.echo(json.dumps(_plain(value), ensure_ascii=False))
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, title: str = "", left: int = 1) -> None:
+    """Print a table on standard output; the first `left` columns are aligned left, the others right.
+
+    Nothing is cut off: a table that is wider than the terminal wraps there.
+    """
+    console = Console(highlight=False, markup=False, emoji=False)
+    grid = Table(box=box.SIMPLE_HEAD, title=title or None, title_justify="left", title_style="", pad_edge=False)
+    for i, column in enumerate(columns):
+        grid.add_column(column, justify="left" if i < left else "right", no_wrap=True)
+    for row in rows:
+        grid.add_row(*row)
+    console.width = max(console.width, console.measure(grid, options=console.options.update_width(10_000)).maximum)
+    console.print(grid)
+
+
+def shaded_map(weights: Sequence[Sequence[float]], rows: Sequence[str], columns: Sequence[str]) -> str:
+    """Draw weights between 0 and 1 as shaded cells, each row and column with its token."""
+    margin = max(map(len, rows))
+    width = max(3, *map(len, columns))
+    lines = [" " * (margin + 2) + " ".join(column.center(width) for column in columns)]
+    for name, row in zip(rows, weights, strict=True):
+        cells = [SHADES[sum(weight >= step for step in STEPS)] * width for weight in row]
+        lines.append(f"{name.rjust(margin)}  " + " ".join(cell if "·" not in cell else "·".center(width) for cell in cells))
+    lines.append(" " * (margin + 2) + "· below 0.05  ░ to 0.25  ▒ to 0.5  ▓ to 0.75  █ above")
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def number(value: float, digits: int = 3) -> str:
+    """Write a number with so many decimals, or with a power of ten where those would show little of it."""
+    if value == 0 or not math.isfinite(value) or 10 ** -(digits - 1) <= abs(value) < 1e6:
+        return f"{value:,.{digits}f}"
+    return f"{value:.{digits}e}"
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return _plain(asdict(value))
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

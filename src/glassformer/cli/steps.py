@@ -1,0 +1,49 @@
+"""`glassformer steps`: one word at a time."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from glassformer.cli.options import JsonOption, RunArgument
+from glassformer.cli.show import print_json, table
+
+if TYPE_CHECKING:
+    from glassformer.run import WrittenToken
+
+
+def steps(
+    run: RunArgument,
+    text: Annotated[str, typer.Argument(help="The source.", show_default=False)],
+    top: Annotated[int, typer.Option(min=1, help="How many of the most likely tokens to show.")] = 3,
+    max_length: Annotated[
+        int | None, typer.Option(min=1, help="At most so many steps. [default: source length + decode.extra_length]", show_default=False)
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Write one word at a time: what the decoder has, what it chooses, and the most likely tokens."""
+    from glassformer.run import load
+
+    written = load(run).steps(text, top=top, max_length=max_length)
+    if json:
+        print_json({"source": text, "steps": written})
+    else:
+        show_steps(written)
+
+
+def show_steps(written: Sequence["WrittenToken"]) -> None:
+    """Print a table with a row for each step."""
+    top = len(written[0].candidates)
+    table(
+        ("decoder input so far", "chosen", "probability", f"the {top} most likely" if top > 1 else "the most likely"),
+        [
+            (
+                " ".join(step.so_far),
+                step.chosen.token,
+                f"{step.chosen.probability:.3f}",
+                " · ".join(f"{candidate.token} {candidate.probability:.3f}" for candidate in step.candidates),
+            )
+            for step in written
+        ],
+        left=2,
+    )

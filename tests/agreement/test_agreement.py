@@ -1,0 +1,230 @@
+"""What has to be the same is the same, for every combination of choices: differences of at most 1e-5 in float32."""
+
+import itertools
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from glassformer.data.batch import pad
+from glassformer.decode.search import greedy
+from glassformer.inspect.count import count
+from glassformer.inspect.trace import taps, watch
+from glassformer.model.transformer import Memory, Transformer
+from tests.agreement.variants import CORE, LONGEST, OTHERS, VOCABULARY, build, config, drawn
+
+TOLERANCE = 1e-5
+SOURCES = [[5, 9, 3, 17, 4, 8, 21], [7, 0, 11, 2], [13]]  # id 0 is a token like any other
+TARGETS = [[1, 6, 0, 14, 3, 9], [1, 19, 8, 2, 2, 5], [1, 10, 4, 16]]
+
+
+def assert_same(a: Tensor, b: Tensor, is_real: Tensor | None = None) -> None:
+    difference = (a - b).abs()
+    if is_real is not None:
+        difference = difference[is_real]
+    assert torch.isfinite(difference).all()
+    assert difference.max() <= TOLERANCE * max(1.0, float(b.abs().max()))
+
+
+class Sides:
+    """A model with a padded batch, its masks, and its output."""
+
+    def __init__(self, model: Transformer) -> None:
+        self.model, self.kind = model, model.config.kind
+        self.source, self.source_is_real = pad(SOURCES) if model.config.has_encoder else (None, None)
+        self.target, self.target_is_real = pad(TARGETS) if model.config.has_decoder else (None, None)
+        self.out = self.run()
+
+    def run(self, **changed: Tensor | None) -> Tensor:
+        given = {name: getattr(self, name) for name in ("source", "target", "source_is_real", "target_is_real")}
+        out: Tensor = self.model(**(given | changed))
+        return out
+
+    @property
+    def out_is_real(self) -> Tensor | None:
+        """Which rows of the output count: (B, T), or None where each sequence has one row."""
+        if self.kind != "encoder":
+            return self.target_is_real
+        return self.source_is_real if self.out.ndim == 3 else None
+
+    def memory(self) -> Memory | None:
+        return self.model.encode(self.source, is_real=self.source_is_real) if self.source is not None else None
+
+    def decode(self, rows: Tensor | None = None, **arguments: Any) -> Tensor:
+        memory = self.memory()
+        return self.model.decode(memory=memory if rows is None or memory is None else memory.select(rows), **arguments)
+
+
+@pytest.fixture(params=CORE, ids=lambda core: "-".join(map(str, core)), scope="module")
+def sides(request: pytest.FixtureRequest) -> list[Sides]:
+    with torch.inference_mode():
+        return [Sides(build(config(request.param, other))) for other in drawn(*request.param)]
+
+
+@pytest.fixture(autouse=True)
+def _inference() -> Any:
+    with torch.inference_mode():
+        yield
+
+
+def test_every_pair_of_choices_occurs() -> None:
+    variants = [other for core in CORE for other in drawn(*core)]
+    for (a, a_values), (b, b_values) in itertools.combinations(OTHERS.items(), 2):
+        seen = {(other[a], other[b]) for other in variants}
+        assert seen == set(itertools.product(a_values, b_values)), (a, b)
+
+
+def test_fused_equals_explicit_and_watched_equals_unwatched(sides: list[Sides]) -> None:
+    for side in sides:
+        with watch(side.model, "*.weights") as seen:
+            explicit = side.run()
+        assert seen
+        assert_same(explicit, side.out, side.out_is_real)
+        with watch(side.model, "*"):
+            assert_same(side.run(), side.out, side.out_is_real)
+
+
+def test_attention_weights_are_shares_of_real_keys(sides: list[Sides]) -> None:
+    for side in sides:
+        with watch(side.model, "*.weights") as seen:
+            side.run()
+        for name, traced in seen.items():
+            from_source = name.startswith("encoder") or "cross" in name
+            keys = side.source_is_real if from_source else side.target_is_real
+            assert keys is not None
+            weights = traced.values  # (B, H, T, S)
+            assert (weights.masked_select(~keys[:, None, None, :]) == 0).all()
+            total = weights.sum(dim=-1)
+            assert torch.allclose(total, torch.ones_like(total), atol=1e-6)
+
+
+def test_taps_have_the_shapes_of_their_axes(sides: list[Sides]) -> None:
+    for side in sides:
+        chosen = side.model.config
+        with watch(side.model, "*") as seen:
+            side.run()
+        untouched = set(taps(side.model)) - set(seen)
+        assert untouched <= {name for name in taps(side.model) if name.endswith((".position", "embedding.normed"))}
+        for name, traced in seen.items():
+            source, target = len(SOURCES[0]), len(TARGETS[0])
+            of_encoder = name.startswith(("encoder", "memory")) or side.kind == "encoder"
+            size = {"B": 3, "H": 4, "G": chosen.kv_heads, "D": 16, "K": chosen.d_k, "HK": 4 * chosen.d_k, "F": 24}
+            size |= {"V": VOCABULARY, "C": 3, "T": source if of_encoder else target}
+            size["S"] = source if of_encoder or "cross" in name else target
+            assert traced.shape == tuple(size[axis] for axis in traced.axes), name
+
+
+def test_cached_equals_uncached_in_any_chunks(sides: list[Sides]) -> None:
+    for side in sides:
+        if side.target is None or side.target_is_real is None:
+            continue
+        for chunks in ([1] * 6, [3, 1, 1, 1], [2, 4], [4, 2]):
+            cache, outs = side.model.new_cache(), []
+            for ids, is_real in zip(side.target.split(chunks, 1), side.target_is_real.split(chunks, 1), strict=True):
+                outs.append(side.decode(target=ids, is_real=is_real, cache=cache))
+            assert_same(torch.cat(outs, dim=1), side.out, side.target_is_real)
+
+
+def test_unpadded_cached_equals_uncached(sides: list[Sides]) -> None:
+    """Without padding the masks travel as flags; the numbers are the same."""
+    for side in sides:
+        if side.target is None:
+            continue
+        rows = torch.tensor([0, 1])  # the two targets of full length
+        target = side.target[rows]
+        for chunks in ([1] * 6, [3, 3], [2, 4]):
+            cache = side.model.new_cache()
+            outs = [side.decode(rows, target=ids, cache=cache) for ids in target.split(chunks, 1)]
+            assert_same(torch.cat(outs, dim=1), side.out[rows])
+
+
+def test_cache_rows_can_be_reordered(sides: list[Sides]) -> None:
+    rows = torch.tensor([1, 1, 0])
+    for side in sides:
+        if side.target is None or side.target_is_real is None:
+            continue
+        cache = side.model.new_cache()
+        side.decode(target=side.target[:, :3], is_real=side.target_is_real[:, :3], cache=cache)
+        cache.select(rows)
+        next_ids, next_real = side.target[rows][:, 3:4], side.target_is_real[rows][:, 3:4]
+        out = side.decode(rows, target=next_ids, is_real=next_real, cache=cache)
+        assert_same(out[:, 0], side.out[rows][:, 3])
+
+
+def test_padding_on_either_side_changes_nothing(sides: list[Sides]) -> None:
+    for side in sides:
+        for left, right in ((2, 0), (0, 3), (1, 2)):
+            changed: dict[str, Tensor | None] = {}
+            for name in ("source", "target"):
+                ids, is_real = getattr(side, name), getattr(side, f"{name}_is_real")
+                if ids is not None:
+                    filler = torch.nn.functional.pad
+                    changed[name] = filler(ids, (left, right), value=12)  # any id: it is not real
+                    changed[f"{name}_is_real"] = filler(is_real, (left, right), value=False)
+            out = side.run(**changed)
+            if side.out_is_real is not None:
+                out = out[:, left : out.shape[1] - right]
+            assert_same(out, side.out, side.out_is_real)
+
+
+def test_the_future_does_not_leak(sides: list[Sides]) -> None:
+    for side in sides:
+        if side.target is None or side.target_is_real is None:
+            continue
+        for place in range(1, side.target.shape[1]):
+            changed = side.target.clone()
+            changed[:, place] = (changed[:, place] + 5) % VOCABULARY
+            out = side.run(target=changed)
+            assert_same(out[:, :place], side.out[:, :place], side.target_is_real[:, :place])
+
+
+def test_alone_equals_in_a_batch(sides: list[Sides]) -> None:
+    for side in sides:
+        for row in range(3):
+            alone: dict[str, Tensor | None] = {"source_is_real": None, "target_is_real": None}
+            if side.source is not None:
+                alone["source"] = torch.tensor([SOURCES[row]])
+            if side.target is not None:
+                alone["target"] = torch.tensor([TARGETS[row]])
+            out = side.run(**alone)[0]
+            expected = side.out[row] if side.out_is_real is None else side.out[row, : len(out)]
+            assert_same(out, expected)
+
+
+def test_a_sequence_that_is_all_padding_spoils_nothing(sides: list[Sides]) -> None:
+    for side in sides:
+        changed: dict[str, Tensor | None] = {}
+        for name in ("source_is_real", "target_is_real"):
+            is_real = getattr(side, name)
+            if is_real is not None:
+                is_real = is_real.clone()
+                is_real[1] = False
+                changed[name] = is_real
+        out = side.run(**changed)
+        assert torch.isfinite(out).all()
+        others = torch.tensor([0, 2])
+        is_real = side.out_is_real
+        assert_same(out[others], side.out[others], None if is_real is None else is_real[others])
+
+
+def test_teacher_forced_score_is_the_decoders_own(sides: list[Sides]) -> None:
+    for side in sides:
+        if side.kind != "encoder-decoder":
+            continue
+        found = greedy(side.model, SOURCES, start_id=1, end_id=2, limits=[LONGEST - 4] * 3)
+        for source, hypothesis in zip(SOURCES, found, strict=True):
+            chosen = [*hypothesis.ids, 2] if hypothesis.stopped == "end" else hypothesis.ids
+            logits = side.model(torch.tensor([source]), torch.tensor([[1, *chosen[:-1]]]))
+            forced = logits.log_softmax(-1)[0].gather(1, torch.tensor(chosen)[:, None]).sum()
+            assert float(forced) == pytest.approx(hypothesis.log_probability, abs=TOLERANCE * len(chosen))
+
+
+def test_closed_form_counts_the_built_model(sides: list[Sides]) -> None:
+    for side in sides:
+        counted = count(side.model.config)
+        assert counted.total == counted.closed_form == sum(p.numel() for p in side.model.parameters())
+        for part in counted.parts:
+            if not part.inside:
+                names = [name for name, _ in side.model.named_parameters(remove_duplicate=False)]
+                assert any(name.startswith(part.prefix) for name in names), part

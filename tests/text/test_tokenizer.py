@@ -1,0 +1,82 @@
+"""The tokenizer of letters: ids, round trips, and what it cannot read."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from glassformer.errors import CheckpointError, DataError
+from glassformer.text.tokenizer import Tokenizer
+
+LETTERS = Tokenizer.letters("abcdefghij")
+
+
+def test_ids_are_the_tutorials() -> None:
+    assert (LETTERS.pad_id, LETTERS.start_id, LETTERS.end_id, LETTERS.size) == (0, 1, 2, 13)
+    assert LETTERS.encode("c a b e d") == [5, 3, 4, 7, 6]
+    assert LETTERS.tokens(range(13)) == ["<pad>", "<s>", "</s>", *"abcdefghij"]
+
+
+@pytest.mark.parametrize("text", ["cabed", " c  a\tb e d ", "c\u2028a\u0085b\x0be\x0cd", "c\rabed"])
+def test_blanks_between_letters_are_skipped(text: str) -> None:
+    assert LETTERS.encode(text) == LETTERS.encode("c a b e d")
+
+
+@pytest.mark.parametrize("text", ["", " ", "\t \u2003"])
+def test_blank_text_has_no_ids(text: str) -> None:
+    assert LETTERS.encode(text) == []
+
+
+@given(st.lists(st.sampled_from("abcdefghij"), max_size=30))
+def test_round_trip(letters: list[str]) -> None:
+    text = " ".join(letters)
+    assert LETTERS.decode(LETTERS.encode(text)) == text
+
+
+def test_special_tokens_in_a_text_are_text() -> None:
+    with pytest.raises(DataError, match="character 2 is '<', which the vocabulary does not have"):
+        LETTERS.encode("a</s>")
+
+
+def test_special_ids_are_left_out_of_the_text() -> None:
+    assert LETTERS.decode([1, 6, 7, 2, 0]) == "d e"
+
+
+@pytest.mark.parametrize(("text", "place", "character"), [("a b z", 5, "z"), ("😀a", 1, "😀"), ("aé", 2, "é"), ("A", 1, "A")])
+def test_unreadable_text_names_place_and_letter(text: str, place: int, character: str) -> None:
+    with pytest.raises(DataError) as caught:
+        LETTERS.encode(text)
+    assert str(caught.value) == (
+        f"character {place} is {character!r}, which the vocabulary does not have. It has: a b c d e f g h i j"
+    )
+
+
+def test_save_and_load_are_inverse(tmp_path: Path) -> None:
+    LETTERS.save(tmp_path / "tokenizer.json")
+    loaded = Tokenizer.load(tmp_path / "tokenizer.json")
+    assert loaded.tokens(range(13)) == LETTERS.tokens(range(13))
+    assert loaded.encode("cabed") == LETTERS.encode("cabed")
+    with pytest.raises(DataError):
+        loaded.encode("a</s>")  # that special tokens in a text are text holds after loading too
+
+
+@pytest.mark.parametrize("content", ["", "{", '{"version": "1.0"}', '{"a": 1}'])
+def test_damaged_file(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "tokenizer.json"
+    path.write_text(content)
+    with pytest.raises(CheckpointError, match="is damaged"):
+        Tokenizer.load(path)
+
+
+def test_file_without_special_tokens(tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer.json"
+    LETTERS.save(path)
+    path.write_text(path.read_text().replace("</s>", "<end>"))
+    with pytest.raises(CheckpointError, match="does not fit: the vocabulary has no token '</s>'"):
+        Tokenizer.load(path)
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="cannot read the tokenizer"):
+        Tokenizer.load(tmp_path / "tokenizer.json")

@@ -16,7 +16,6 @@ import torch
 
 from glassformer.config import preset
 from glassformer.data.tasks import Reversal
-from glassformer.inspect.trace import trace
 from glassformer.learn.trainer import Averaged, Evaluated, Event, Trainer
 from glassformer.run import Run
 
@@ -91,7 +90,10 @@ def evidence(run: Run) -> dict[str, object]:
     hidden = seen["encoder.layers.0.ffn.hidden"].select(B=0).values
     written = run.steps("c a b e d", top=4)
     return {
-        "encoder_layer_1_flattest_head_weights": [round(float(flattest.min()), 3), round(float(flattest.max()), 3)],
+        "encoder_layer_1_flattest_head_weights": [
+            round(float(flattest.min()), 3),
+            round(float(flattest.max()), 3),
+        ],
         "cross_attention_largest_weight_of_each_row": [
             [round(value, 3) for value in layer.max(dim=-1).values.tolist()] for layer in cross
         ],

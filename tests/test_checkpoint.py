@@ -63,7 +63,10 @@ def test_other_shapes_are_named_and_nothing_is_loaded(saved: tuple[Transformer, 
     overrides = ["model.source_vocabulary=20", "model.target_vocabulary=20"]
     other = Transformer(load_config("reversal", overrides))
     before = [parameter.clone() for parameter in other.parameters()]
-    with pytest.raises(CheckpointError, match=r"encoder\.embedding\.tokens\.weight is \(13, 64\) in .* but \(20, 64\) in the model"):
+    with pytest.raises(
+        CheckpointError,
+        match=r"encoder\.embedding\.tokens\.weight is \(13, 64\) in .* but \(20, 64\) in the model",
+    ):
         load_weights(other, path)
     assert all(torch.equal(a, b) for a, b in zip(before, other.parameters(), strict=True))
 

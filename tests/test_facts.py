@@ -52,7 +52,9 @@ class TestPositions:
 
 
 def test_layer_norm_of_1_2_3_6() -> None:
-    norm = make_norm(ModelConfig(kind="decoder", target_vocabulary=2, n_decoder_layers=1, d_model=4, n_heads=1, tying="none"))
+    norm = make_norm(
+        ModelConfig(kind="decoder", target_vocabulary=2, n_decoder_layers=1, d_model=4, n_heads=1, tying="none")
+    )
     normed = norm(torch.tensor([1.0, 2.0, 3.0, 6.0])).tolist()
     assert normed == near([-1.069, -0.535, 0.0, 1.604], 3)
     assert formulas.layer_norm(np.array([1.0, 2, 3, 6]), np.ones(4), np.zeros(4)) == near(normed, 4)
@@ -99,7 +101,14 @@ class TestShapes:
 class TestSchedule:
     @pytest.mark.parametrize(
         ("step", "expected"),
-        [(1, 1.747e-7), (100, 1.747e-5), (1000, 1.747e-4), (4000, 6.988e-4), (10_000, 4.419e-4), (100_000, 1.398e-4)],
+        [
+            (1, 1.747e-7),
+            (100, 1.747e-5),
+            (1000, 1.747e-4),
+            (4000, 6.988e-4),
+            (10_000, 4.419e-4),
+            (100_000, 1.398e-4),
+        ],
     )
     def test_base(self, step: int, expected: float) -> None:
         rate = learning_rate(Schedule(warmup_steps=4000), step=step, d_model=512)
@@ -192,7 +201,9 @@ class TestParameters:
 
     def test_two_tyings_with_one_total_are_told_apart(self) -> None:
         """Source-target and target-output of equal vocabularies hold as many parameters, but not the same matrices."""
-        one, other = (load_config("reversal", [f"model.tying={tying}"]).model for tying in ("source-target", "target-output"))
+        one, other = (
+            load_config("reversal", [f"model.tying={tying}"]).model for tying in ("source-target", "target-output")
+        )
         assert count(one).total == count(other).total
         assert count(one).tied == [["encoder.embedding.tokens.weight", "decoder.embedding.tokens.weight"]]
         assert count(other).tied == [["decoder.embedding.tokens.weight", "output.weight"]]

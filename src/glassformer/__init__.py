@@ -1,12 +1,12 @@
 """glassformer: a Transformer you can train, run and see through.
 
-    import glassformer as gf
+import glassformer as gf
 
-    config = gf.preset("reversal")                  # a frozen configuration
-    model = gf.Transformer(config)                  # a torch module with named taps
-    run = gf.load("runs/reversal")                  # a trained run
-    run.translate("c a b e d")                      # "d e b a c"
-    gf.trace(model, [5, 3, 4], [1, 4])["decoder.layers.1.cross_attention.weights"].axes
+config = gf.preset("reversal")                  # a frozen configuration
+model = gf.Transformer(config)                  # a torch module with named taps
+run = gf.load("runs/reversal")                  # a trained run
+run.translate("c a b e d")                      # "d e b a c"
+gf.trace(model, [5, 3, 4], [1, 4])["decoder.layers.1.cross_attention.weights"].axes
 """
 
 from importlib import import_module

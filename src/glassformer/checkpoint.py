@@ -105,5 +105,5 @@ def _checksum(tensors: Mapping[str, Tensor]) -> str:
     digest = hashlib.sha256()
     for name in sorted(tensors):
         digest.update(name.encode())
-        digest.update(tensors[name].contiguous().flatten().view(torch.uint8).numpy())
+        digest.update(tensors[name].contiguous().flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()

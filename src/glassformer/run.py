@@ -1,10 +1,10 @@
 """A run directory, and what one does with a trained model.
 
-    config.toml              the whole configuration
-    tokenizer.json           the vocabulary
-    metrics.jsonl            one line an evaluation
-    snapshots/000100.safetensors   the weights along the way
-    model.safetensors        the weights of the finished run; written last, so a directory without it is no run yet
+config.toml              the whole configuration
+tokenizer.json           the vocabulary
+metrics.jsonl            one line an evaluation
+snapshots/000100.safetensors   the weights along the way
+model.safetensors        the weights of the finished run; written last, so a directory without it is no run yet
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from glassformer.checkpoint import load_weights
 from glassformer.config.files import load_config
 from glassformer.config.run import Config
 from glassformer.decode.search import Hypothesis, greedy, greedy_steps
-from glassformer.errors import CheckpointError, DataError
+from glassformer.errors import CheckpointError, ConfigError, DataError
 from glassformer.inspect.trace import Trace, trace
 from glassformer.model.transformer import Transformer
 from glassformer.text.tokenizer import Tokenizer
@@ -86,7 +86,10 @@ class Run:
         """
         return [
             Translation(
-                self.tokenizer.decode(found.ids), self.tokenizer.tokens(found.ids), found.log_probability, found.stopped
+                self.tokenizer.decode(found.ids),
+                self.tokenizer.tokens(found.ids),
+                found.log_probability,
+                found.stopped,
             )
             for found in self._greedy(sources, max_length)
         ]
@@ -94,8 +97,8 @@ class Run:
     @overload
     def translate(self, text: str, *, max_length: int | None = None) -> str: ...
     @overload
-    def translate(self, text: Sequence[str], *, max_length: int | None = None) -> list[str]: ...
-    def translate(self, text: str | Sequence[str], *, max_length: int | None = None) -> str | list[str]:
+    def translate(self, text: list[str], *, max_length: int | None = None) -> list[str]: ...
+    def translate(self, text: str | list[str], *, max_length: int | None = None) -> str | list[str]:
         """Translate one text, or several; a blank one stays blank.
 
         Raises:
@@ -167,14 +170,19 @@ def load(directory: str | Path) -> Run:
         raise CheckpointError(f"{files.directory} is not a run: it has no config.toml")
     if not files.weights.is_file():
         raise CheckpointError(
-            f"the run {files.directory} is not finished: it has no model.safetensors; train it again in another directory"
+            f"the run {files.directory} is not finished: it has no model.safetensors; "
+            "train it again in another directory"
         )
-    config = load_config(files.config)
+    try:
+        config = load_config(files.config)
+    except ConfigError as error:
+        raise CheckpointError(f"the run {files.directory} is damaged: {error}") from error
     tokenizer = Tokenizer.load(files.tokenizer)
     model = Transformer(config)
     notes = load_weights(model, files.weights)
     if tokenizer.size != config.model.target_vocabulary:
         raise CheckpointError(
-            f"{files.tokenizer} has {tokenizer.size} tokens, but the model was built for {config.model.target_vocabulary}"
+            f"{files.tokenizer} has {tokenizer.size} tokens, but the model was built for "
+            f"{config.model.target_vocabulary}"
         )
     return Run(config, model, tokenizer, notes)

@@ -76,7 +76,10 @@ def config(core: tuple[str, str, str, int | None], other: dict[str, Any]) -> Mod
         "positions": place,
         "ffn": {"activation": other["activation"], "gated": other["gated"]},
         "biases": other["biases"],
-        "embedding": {"scale": other["scale"], "token_types": other["token_types"] if kind == "encoder" else 0},
+        "embedding": {
+            "scale": other["scale"],
+            "token_types": other["token_types"] if kind == "encoder" else 0,
+        },
         "tying": TYINGS[kind][other["tying"] % len(TYINGS[kind])],
         "initialisation": other["initialisation"],
         "dropout": {"residual": 0.1, "attention": 0.1, "ffn": 0.1},
@@ -84,7 +87,11 @@ def config(core: tuple[str, str, str, int | None], other: dict[str, Any]) -> Mod
     if has_encoder:
         values |= {"source_vocabulary": VOCABULARY, "n_encoder_layers": 2}
     if has_decoder:
-        values |= {"target_vocabulary": VOCABULARY, "n_decoder_layers": 2, "output_bias": other["output_bias"]}
+        values |= {
+            "target_vocabulary": VOCABULARY,
+            "n_decoder_layers": 2,
+            "output_bias": other["output_bias"],
+        }
     if kind == "encoder" and other["classes"] is not None:
         values["classifier"] = {"classes": 3, "pooling": other["classes"]}
     return ModelConfig.model_validate(values)

@@ -9,7 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from glassformer.config import Config, ModelConfig, TrainConfig, dump, load_config, parse, preset, preset_names
+from glassformer.config import (
+    Config,
+    ModelConfig,
+    TrainConfig,
+    dump,
+    load_config,
+    parse,
+    preset,
+    preset_names,
+)
 from glassformer.errors import ConfigError
 
 EIGHT = {"source_vocabulary": 8, "target_vocabulary": 8, "n_encoder_layers": 1, "n_decoder_layers": 1}
@@ -29,10 +38,15 @@ def test_dump_and_parse_are_inverse(name: str) -> None:
 
 
 @given(
-    st.integers(1, 10**6), st.floats(0, 0.99), st.floats(1e-12, 1.0), st.sampled_from(["relu", "gelu", "gelu-tanh", "silu"])
+    st.integers(1, 10**6),
+    st.floats(0, 0.99),
+    st.floats(1e-12, 1.0),
+    st.sampled_from(["relu", "gelu", "gelu-tanh", "silu"]),
 )
 def test_any_values_survive_the_file(steps: int, rate: float, eps: float, activation: str) -> None:
-    model = ModelConfig.model_validate({**EIGHT, "dropout": {"ffn": rate}, "norm": {"eps": eps}, "ffn": {"activation": activation}})
+    model = ModelConfig.model_validate(
+        {**EIGHT, "dropout": {"ffn": rate}, "norm": {"eps": eps}, "ffn": {"activation": activation}}
+    )
     config = Config(about='é 東 😀 "quoted"\nnewline', model=model, train=TrainConfig(steps=steps))
     assert parse(dump(config), "here") == config
 
@@ -111,7 +125,10 @@ def test_models_that_make_no_sense(values: dict[str, object], sentence: str) -> 
 
 
 def test_overrides_take_any_kind_of_value() -> None:
-    config = preset("reversal", ["model.norm.kind=rmsnorm", "model.norm.eps=1e-6", "model.norm.final=true", "train.steps=1_000"])
+    config = preset(
+        "reversal",
+        ["model.norm.kind=rmsnorm", "model.norm.eps=1e-6", "model.norm.final=true", "train.steps=1_000"],
+    )
     assert config.model.norm.kind == "rmsnorm"
     assert config.model.norm.eps == 1e-6
     assert config.model.norm.final is True
@@ -120,7 +137,9 @@ def test_overrides_take_any_kind_of_value() -> None:
 
 
 def test_nearest_preset() -> None:
-    with pytest.raises(ConfigError, match=r"there is no preset 'reversl'; did you mean 'reversal'\? Presets: microscope"):
+    with pytest.raises(
+        ConfigError, match=r"there is no preset 'reversl'; did you mean 'reversal'\? Presets: microscope"
+    ):
         load_config("reversl")
 
 

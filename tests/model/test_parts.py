@@ -18,7 +18,14 @@ CPU = torch.device("cpu")
 
 
 def decoder(**changes: object) -> ModelConfig:
-    values = {"kind": "decoder", "target_vocabulary": 9, "n_decoder_layers": 1, "d_model": 16, "d_ff": 24, "n_heads": 4}
+    values = {
+        "kind": "decoder",
+        "target_vocabulary": 9,
+        "n_decoder_layers": 1,
+        "d_model": 16,
+        "d_ff": 24,
+        "n_heads": 4,
+    }
     return ModelConfig.model_validate({**values, "tying": "none", **changes})
 
 
@@ -110,7 +117,11 @@ class TestPositions:
         turn = torch.polar(torch.ones(3, 4, dtype=torch.float64), at[0, :, None] * omega)
 
         def pairs(t: Tensor) -> Tensor:
-            halves = t.unflatten(-1, (4, 2)).movedim(-1, 0) if convention == "interleaved" else t.unflatten(-1, (2, 4)).movedim(-2, 0)
+            halves = (
+                t.unflatten(-1, (4, 2)).movedim(-1, 0)
+                if convention == "interleaved"
+                else t.unflatten(-1, (2, 4)).movedim(-2, 0)
+            )
             return torch.complex(halves[0].contiguous(), halves[1].contiguous())
 
         assert torch.allclose(pairs(turned), pairs(x) * turn, atol=1e-12)
@@ -140,7 +151,9 @@ class TestPositions:
         model = Transformer(decoder(positions={"kind": "learned", "size": 6, "first": first})).eval()
         fits = 6 - first
         assert model(target=torch.ones(1, fits, dtype=torch.long)).shape == (1, fits, 9)
-        with pytest.raises(DataError, match=r"reaches position 6, but the learned table ends at 5 \(positions\.size=6\)"):
+        with pytest.raises(
+            DataError, match=r"reaches position 6, but the learned table ends at 5 \(positions\.size=6\)"
+        ):
             model(target=torch.ones(1, fits + 1, dtype=torch.long))
 
     def test_padding_is_never_past_a_learned_table(self) -> None:
@@ -244,7 +257,11 @@ class TestTransformer:
             ("reversal", {"target": [[3]]}, "reads a source, but none was given"),
             ("microscope", {"source": [[3]]}, "reads a target, but none was given"),
             ("router", {"target": [[3]]}, "reads a source, but none was given"),
-            ("router", {"source": [[3]], "token_types": [[0]]}, "token types were given, but the model has none"),
+            (
+                "router",
+                {"source": [[3]], "token_types": [[0]]},
+                "token types were given, but the model has none",
+            ),
         ],
     )
     def test_wrong_sides(self, name: str, call: dict[str, list[list[int]]], sentence: str) -> None:
@@ -265,7 +282,14 @@ class TestTransformer:
 
     def test_an_encoder_without_a_classifier_gives_its_states(self) -> None:
         config = ModelConfig.model_validate(
-            {"kind": "encoder", "source_vocabulary": 9, "n_encoder_layers": 1, "d_model": 16, "n_heads": 2, "tying": "none"}
+            {
+                "kind": "encoder",
+                "source_vocabulary": 9,
+                "n_encoder_layers": 1,
+                "d_model": 16,
+                "n_heads": 2,
+                "tying": "none",
+            }
         )
         model = Transformer(config).eval()
         ids = torch.tensor([[1, 2, 3]])

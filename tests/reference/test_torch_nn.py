@@ -141,7 +141,11 @@ def test_trap_2_the_fast_path_returns_zeros_at_padding(run: Run) -> None:
 @pytest.mark.parametrize("placement", ["post", "pre"])
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
 def test_random_models_of_both_placements(placement: str, activation: str) -> None:
-    overrides = [f"model.norm.placement={placement}", f"model.ffn.activation={activation}", "model.norm.eps=1e-5"]
+    overrides = [
+        f"model.norm.placement={placement}",
+        f"model.ffn.activation={activation}",
+        "model.norm.eps=1e-5",
+    ]
     torch.manual_seed(0)
     model = Transformer(load_config("reversal", overrides)).eval()
     with torch.no_grad():

@@ -43,7 +43,9 @@ def test_special_ids_are_left_out_of_the_text() -> None:
     assert LETTERS.decode([1, 6, 7, 2, 0]) == "d e"
 
 
-@pytest.mark.parametrize(("text", "place", "character"), [("a b z", 5, "z"), ("😀a", 1, "😀"), ("aé", 2, "é"), ("A", 1, "A")])
+@pytest.mark.parametrize(
+    ("text", "place", "character"), [("a b z", 5, "z"), ("😀a", 1, "😀"), ("aé", 2, "é"), ("A", 1, "A")]
+)
 def test_unreadable_text_names_place_and_letter(text: str, place: int, character: str) -> None:
     with pytest.raises(DataError) as caught:
         LETTERS.encode(text)

@@ -20,7 +20,17 @@ def count(x: ConfigArgument, set_: SetOption = None, json: JsonOption = False) -
 
     counted = counting.count(config)
     if json:
-        parts = [{"name": part.name, "formula": part.formula, "each": part.each, "times": part.times, "total": part.total, "inside": part.inside} for part in counted.parts]
+        parts = [
+            {
+                "name": part.name,
+                "formula": part.formula,
+                "each": part.each,
+                "times": part.times,
+                "total": part.total,
+                "inside": part.inside,
+            }
+            for part in counted.parts
+        ]
         print_json({"total": counted.total, "closed_form": counted.closed_form, "parts": parts, "tied": counted.tied})
         return
     rows = [
@@ -34,12 +44,16 @@ def count(x: ConfigArgument, set_: SetOption = None, json: JsonOption = False) -
         for part in counted.parts
     ]
     rows.append(("total", "", "", "", f"{counted.total:,}"))
-    table(("part", "formula", "each", "", "parameters"), rows, left=2)
+    table(("part", "formula", "each", "", "parameters"), rows, align="llrrr")
     typer.echo(
         f"d = d_model = {config.d_model}, f = d_ff = {config.d_ff}, H = n_heads = {config.n_heads}, "
         f"G = n_kv_heads = {config.kv_heads}, K = d_head = {config.d_k}"
     )
-    agrees = "which the formulas give too" if counted.total == counted.closed_form else f"but the formulas give {counted.closed_form:,}"
+    agrees = (
+        "which the formulas give too"
+        if counted.total == counted.closed_form
+        else f"but the formulas give {counted.closed_form:,}"
+    )
     typer.echo(f"The built model holds {counted.total:,} parameters, {agrees}.")
     for names in counted.tied:
         typer.echo(f"One matrix, counted once: {' = '.join(names)}")

@@ -20,7 +20,9 @@ EXAMPLE = "c a b e d"
 def demo(
     run: Annotated[
         Path | None,
-        typer.Option(help="Where to put the run. [default: runs/reversal, or the next free number]", show_default=False),
+        typer.Option(
+            help="Where to put the run. [default: runs/reversal, or the next free number]", show_default=False
+        ),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Another seed is another run.")] = 0,
     steps: Annotated[int, typer.Option(min=1, help="Training steps.")] = 3000,
@@ -29,30 +31,29 @@ def demo(
     """Train the toy model of the 2017 paper's recipe, show its table, and decode one example word by word."""
     config = preset("reversal", [f"train.seed={seed}", f"train.steps={steps}"])
     directory = _free(Path("runs/reversal")) if run is None else run
-    from glassformer.cli.progress import TrainingDisplay, summary
+    from glassformer.cli.progress import train_and_show
     from glassformer.inspect.count import count as count_parameters
     from glassformer.learn.loss import smoothing_floor
-    from glassformer.learn.trainer import Trainer
 
-    assert config.train is not None  # noqa: PT018  the preset has it
+    assert config.train is not None
     assert config.model.target_vocabulary is not None
     floor = smoothing_floor(config.train.label_smoothing, config.model.target_vocabulary)
     if not json:
         typer.echo(
-            f"An encoder–decoder of {count_parameters(config.model).total:,} parameters, built as in the 2017 paper, learns to "
-            f"write letters backwards:\n{steps:,} steps of {config.train.batch_size} sequences of 3 to 8 letters. "
-            f"With label smoothing the loss cannot fall below {floor:.3f}.\n"
+            f"An encoder–decoder of {count_parameters(config.model).total:,} parameters, built as in the 2017 paper,\n"
+            f"learns to write letters backwards: {steps:,} steps of {config.train.batch_size} sequences of 3 to 8\n"
+            f"letters. With label smoothing the loss cannot fall below {floor:.3f}.\n"
         )
-    with TrainingDisplay(config.train, table_on_stdout=not json) as display:
-        trained = Trainer(config, directory, display.show).train()
+    trained, report = train_and_show(config, directory, table_on_stdout=not json)
     written = trained.steps(EXAMPLE)
     rows, weights = last_cross_attention(trained)
     if json:
         attention = {"rows": rows, "columns": EXAMPLE.split(), "weights": weights}
-        result = {"run": str(directory), "weights": trained.notes["weights"], **summary(display)}
-        print_json({**result, "source": EXAMPLE, "steps": written, "cross_attention": attention})
+        print_json({**report, "source": EXAMPLE, "steps": written, "cross_attention": attention})
         return
-    typer.echo(f"\nThe run keeps the {trained.notes['weights']}, as the paper averages its last checkpoints.")
+    typer.echo(
+        f"\nThe paper averages its last checkpoints, and so does this run. Its weights:\n{trained.notes['weights']}."
+    )
     typer.echo(f"\n{EXAMPLE}, one word at a time:\n")
     show_steps(written)
     typer.echo(

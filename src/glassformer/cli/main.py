@@ -1,46 +1,27 @@
-"""The command line: finds the verb, and turns errors into one sentence and an exit code.
+"""The command line: its verbs, and how an error becomes one sentence and an exit code.
 
-Exit codes: 0 done, 1 failed, 2 wrong usage.
+Exit codes: 0 done, 1 failed, 2 wrong usage. The modules of the verbs import torch only when they are called.
 """
 
 import sys
-from importlib import import_module
-from typing import TextIO
+from typing import Annotated, TextIO
 
-import click
 import typer
-from typer.core import TyperGroup
 
-from glassformer.errors import ConfigError, GlassformerError, nearest
+from glassformer.cli.count import count
+from glassformer.cli.demo import demo
+from glassformer.cli.positions import positions
+from glassformer.cli.schedule import schedule
+from glassformer.cli.shapes import shapes
+from glassformer.cli.steps import steps
+from glassformer.cli.trace import trace
+from glassformer.cli.train import train
+from glassformer.cli.translate import translate
+from glassformer.errors import ConfigError, GlassformerError
 
-VERBS = ("demo", "train", "translate", "steps", "trace", "count", "shapes", "positions", "schedule")
-
-
-class Verbs(TyperGroup):
-    """Imports the module of a verb when it is called."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the verbs in the order of the help."""
-        return list(VERBS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command of a verb; each module `cli/VERB.py` holds a function of that name."""
-        if cmd_name not in VERBS:
-            return None
-        app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-        app.command(cmd_name)(getattr(import_module(f"glassformer.cli.{cmd_name}"), cmd_name))
-        return typer.main.get_command(app)
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Answer an unknown verb with the nearest right one."""
-        if args and args[0] not in VERBS and not args[0].startswith("-"):
-            ctx.fail(f"there is no verb {args[0]!r}{nearest(args[0], VERBS)} Verbs: {', '.join(VERBS)}")
-        return super().resolve_command(ctx, args)
-
-
-app = typer.Typer(cls=Verbs, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
+app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
+for verb in (demo, train, translate, steps, trace, count, shapes, positions, schedule):
+    app.command()(verb)
 
 
 def _version(show: bool) -> None:
@@ -51,9 +32,9 @@ def _version(show: bool) -> None:
         raise typer.Exit
 
 
-@app.callback(invoke_without_command=False)
+@app.callback()
 def _glassformer(
-    _: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Show the version."),
+    _: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")] = False,
 ) -> None:
     """A Transformer you can train, run and see through."""
 
@@ -76,4 +57,4 @@ def _use_utf8(stream: TextIO) -> None:
     """Write UTF-8 and plain newlines, whatever the locale says: a text comes out as it came in."""
     reconfigure = getattr(stream, "reconfigure", None)
     if reconfigure is not None:
-        reconfigure(encoding="utf-8", newline="\n", errors="surrogateescape")
+        reconfigure(encoding="utf-8", newline="\n")

@@ -21,7 +21,9 @@ def numbers(text: str, option: str, *, smallest: int) -> list[int]:
     try:
         found = [int(part.strip().replace("_", "")) for part in text.split(",")]
     except ValueError:
-        raise typer.BadParameter(f"{text!r}: write whole numbers with commas between, such as 1,100,1600", param_hint=option) from None
+        raise typer.BadParameter(
+            f"{text!r}: write whole numbers with commas between, such as 1,100,1600", param_hint=option
+        ) from None
     if min(found) < smallest:
         raise typer.BadParameter(f"{min(found)} is too small: the smallest is {smallest}", param_hint=option)
     return found

@@ -40,19 +40,38 @@ def positions(
     if json:
         name = "angles" if rotary else "table"
         print_json(
-            {"kind": kind, "at": places, name: [row[:columns] for row in rows], "waves": waves, "shift": shown}
+            {
+                "kind": kind,
+                "at": places,
+                name: [row[:columns] for row in rows],
+                "waves": waves,
+                "shift": shown,
+            }
         )
         return
     what = "angle of pair" if rotary else "column"
     titled = "Angles in radians, by pair" if rotary else "PE(position, column)"
     n = min(columns, len(rows[0]))
     body = [(str(place), *(f"{value:.3f}" for value in row[:n])) for place, row in zip(places, rows, strict=True)]
-    table(("position", *(f"{what} {i}" if i == 0 else str(i) for i in range(n))), body, title=titled)
+    table(
+        ("position", *(f"{what} {i}" if i == 0 else str(i) for i in range(n))),
+        body,
+        align="r" * (n + 1),
+        title=titled,
+    )
     marks = sorted({0, 1, len(waves) // 2, len(waves) - 1} & set(range(len(waves))))
     body = [(str(i), f"{waves[i].frequency:.6g}", f"{waves[i].wavelength:,.1f}") for i in marks]
-    table(("pair", "radians a position", "wavelength in positions"), body, title=f"Some of the {len(waves)} pairs")
+    table(
+        ("pair", "radians a position", "wavelength in positions"),
+        body,
+        align="rrr",
+        title=f"Some of the {len(waves)} pairs",
+    )
     if shown is not None:
         (a, b), (c, d) = shown.matrix
-        typer.echo(f"{shift} positions later, pair {pair} is turned by [[{a:.4f}, {b:.4f}], [{c:.4f}, {d:.4f}]], wherever it starts:\n")
+        typer.echo(
+            f"{shift} positions later, pair {pair} is turned by [[{a:.4f}, {b:.4f}], [{c:.4f}, {d:.4f}]], "
+            "wherever it starts:\n"
+        )
         body = [(str(p), f"({t[0]:.4f}, {t[1]:.4f})", f"({e[0]:.4f}, {e[1]:.4f})") for p, t, e in shown.rows]
-        table(("position", "the pair, turned", f"the pair {shift} later"), body)
+        table(("position", "the pair, turned", f"the pair {shift} later"), body, align="rrr")

@@ -1,13 +1,16 @@
 """How a training run looks while it goes on: a progress bar, and a table that grows below it."""
 
 import sys
+from pathlib import Path
 from types import TracebackType
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from glassformer.config import TrainConfig
-from glassformer.learn.trainer import Averaged, Evaluated, Event, Stepped
+from glassformer.config import Config, TrainConfig
+from glassformer.errors import ConfigError, TrainingError
+from glassformer.learn.trainer import Averaged, Evaluated, Event, Stepped, Trainer
+from glassformer.run import Run
 
 HEADER = "   step        rate   smoothed loss   test loss   exact match"
 
@@ -69,9 +72,27 @@ class TrainingDisplay:
                     )
             case Averaged():
                 self.averaged = event
-                self._out.print(f"{'mean of the last ' + str(len(event.steps)):>23}   {'':>13}   {event.test_loss:>9.3f}   {event.exact_match:>11.1%}")
+                name = f"mean of the last {len(event.steps)}"
+                self._out.print(f"{name:>22}   {'':>13}   {event.test_loss:>9.3f}   {event.exact_match:>11.1%}")
 
 
-def summary(display: TrainingDisplay) -> dict[str, object]:
-    """Return what `--json` prints of a training."""
-    return {"evaluations": display.evaluations, "averaged": display.averaged}
+def train_and_show(config: Config, directory: Path, *, table_on_stdout: bool) -> tuple[Run, dict[str, object]]:
+    """Train into a directory and show it; return the run, and what `--json` prints of the training."""
+    settings = config.train
+    if settings is None:
+        raise ConfigError("there is nothing to train: the configuration has no [train] part")
+    with TrainingDisplay(settings, table_on_stdout=table_on_stdout) as display:
+        try:
+            run = Trainer(config, directory, display.show).train()
+        except KeyboardInterrupt:
+            step = display.evaluations[-1].step if display.evaluations else 0
+            raise TrainingError(
+                f"stopped after step {step} or a little later; {directory} holds the snapshots so far, "
+                "but no finished run"
+            ) from None
+    report = {
+        "weights": run.notes["weights"],
+        "evaluations": display.evaluations,
+        "averaged": display.averaged,
+    }
+    return run, {"run": str(directory), **report}

@@ -39,7 +39,7 @@ def shapes(
         hidden = shape.hidden_cells_per_head
         note = "" if hidden is None else f"{hidden} hidden cells a head"
         rows.append((shape.name, " ".join(shape.axes), str(shape.shape), note))
-    table(("tensor", "axes", "shape", ""), rows, left=4)
+    table(("tensor", "axes", "shape", ""), rows, align="llll")
     for side, n_layers in (("encoder", config.n_encoder_layers), ("decoder", config.n_decoder_layers)):
         if n_layers and n_layers > 1:
             typer.echo(f"{side}.layers.0 stands for {n_layers} equal layers, 0 to {n_layers - 1}.")

@@ -20,15 +20,15 @@ def print_json(value: Any) -> None:
     typer.echo(json.dumps(_plain(value), ensure_ascii=False))
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, title: str = "", left: int = 1) -> None:
-    """Print a table on standard output; the first `left` columns are aligned left, the others right.
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, align: str, title: str = "") -> None:
+    """Print a table on standard output; `align` has a letter for each column, l for left and r for right.
 
     Nothing is cut off: a table that is wider than the terminal wraps there.
     """
     console = Console(highlight=False, markup=False, emoji=False)
     grid = Table(box=box.SIMPLE_HEAD, title=title or None, title_justify="left", title_style="", pad_edge=False)
-    for i, column in enumerate(columns):
-        grid.add_column(column, justify="left" if i < left else "right", no_wrap=True)
+    for column, side in zip(columns, align, strict=True):
+        grid.add_column(column, justify="left" if side == "l" else "right", no_wrap=True)
     for row in rows:
         grid.add_row(*row)
     console.width = max(console.width, console.measure(grid, options=console.options.update_width(10_000)).maximum)
@@ -42,7 +42,9 @@ def shaded_map(weights: Sequence[Sequence[float]], rows: Sequence[str], columns:
     lines = [" " * (margin + 2) + " ".join(column.center(width) for column in columns)]
     for name, row in zip(rows, weights, strict=True):
         cells = [SHADES[sum(weight >= step for step in STEPS)] * width for weight in row]
-        lines.append(f"{name.rjust(margin)}  " + " ".join(cell if "·" not in cell else "·".center(width) for cell in cells))
+        lines.append(
+            f"{name.rjust(margin)}  " + " ".join(cell if "·" not in cell else "·".center(width) for cell in cells)
+        )
     lines.append(" " * (margin + 2) + "· below 0.05  ░ to 0.25  ▒ to 0.5  ▓ to 0.75  █ above")
     return "\n".join(line.rstrip() for line in lines)
 

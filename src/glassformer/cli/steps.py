@@ -17,7 +17,12 @@ def steps(
     text: Annotated[str, typer.Argument(help="The source.", show_default=False)],
     top: Annotated[int, typer.Option(min=1, help="How many of the most likely tokens to show.")] = 3,
     max_length: Annotated[
-        int | None, typer.Option(min=1, help="At most so many steps. [default: source length + decode.extra_length]", show_default=False)
+        int | None,
+        typer.Option(
+            min=1,
+            help="At most so many steps. [default: source length + decode.extra_length]",
+            show_default=False,
+        ),
     ] = None,
     json: JsonOption = False,
 ) -> None:
@@ -35,7 +40,12 @@ def show_steps(written: Sequence["WrittenToken"]) -> None:
     """Print a table with a row for each step."""
     top = len(written[0].candidates)
     table(
-        ("decoder input so far", "chosen", "probability", f"the {top} most likely" if top > 1 else "the most likely"),
+        (
+            "decoder input so far",
+            "chosen",
+            "probability",
+            f"the {top} most likely" if top > 1 else "the most likely",
+        ),
         [
             (
                 " ".join(step.so_far),
@@ -45,5 +55,5 @@ def show_steps(written: Sequence["WrittenToken"]) -> None:
             )
             for step in written
         ],
-        left=2,
+        align="llrl",
     )

@@ -17,7 +17,8 @@ def trace(
     run: RunArgument,
     text: Annotated[str, typer.Argument(help="The source.", show_default=False)],
     target: Annotated[
-        str | None, typer.Option(help="What the decoder reads. [default: what the model writes]", show_default=False)
+        str | None,
+        typer.Option(help="What the decoder reads. [default: what the model writes]", show_default=False),
     ] = None,
     tensor: Annotated[
         list[str] | None,
@@ -46,10 +47,15 @@ def trace(
         return
     typer.echo(f"source {' '.join(seen.source_tokens)} · target {' '.join(seen.target_tokens)}\n")
     rows = [
-        (row["name"], " ".join(row["axes"]), str(row["shape"]), *(number(row[key]) for key in ("min", "max", "mean")))
+        (
+            row["name"],
+            " ".join(row["axes"]),
+            str(row["shape"]),
+            *(number(row[key]) for key in ("min", "max", "mean")),
+        )
         for row in summaries
     ]
-    table(("tensor", "axes", "shape", "min", "max", "mean"), rows, left=3)
+    table(("tensor", "axes", "shape", "min", "max", "mean"), rows, align="lllrrr")
     if tensor:
         _print_values(seen)
     if npz is not None:

@@ -27,14 +27,15 @@ def train(
     """
     loaded = load_config(config, set_ or ())
     directory = Path("runs") / Path(config).stem if run is None else run
-    from glassformer.cli.progress import TrainingDisplay, summary
-    from glassformer.learn.trainer import Trainer
+    if loaded.train is None or loaded.data is None:
+        missing = "train" if loaded.train is None else "data"
+        raise ConfigError(
+            f"there is nothing to train in {config}: it has no [{missing}] part; a preset with all: reversal"
+        )
+    from glassformer.cli.progress import train_and_show
 
-    if loaded.train is None:
-        raise ConfigError(f"there is nothing to train in {config}: it has no [train] part")
-    with TrainingDisplay(loaded.train, table_on_stdout=False) as display:
-        trained = Trainer(loaded, directory, display.show).train()
+    trained, report = train_and_show(loaded, directory, table_on_stdout=False)
     if json:
-        print_json({"run": str(directory), "weights": trained.notes["weights"], **summary(display)})
+        print_json(report)
     else:
         typer.echo(f"The run is in {directory}. Its weights: {trained.notes['weights']}.")

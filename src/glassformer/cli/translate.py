@@ -14,10 +14,16 @@ from glassformer.errors import DataError
 def translate(
     run: RunArgument,
     text: Annotated[
-        list[str] | None, typer.Argument(help="Texts, one an argument; without any, the lines of standard input.")
+        list[str] | None,
+        typer.Argument(help="Texts, one an argument; without any, the lines of standard input."),
     ] = None,
     max_length: Annotated[
-        int | None, typer.Option(min=1, help="Write at most so many tokens, the end token included. [default: source length + decode.extra_length]", show_default=False)
+        int | None,
+        typer.Option(
+            min=1,
+            help="Write at most so many tokens, the end token included. [default: source length + decode.extra_length]",
+            show_default=False,
+        ),
     ] = None,
     json: JsonOption = False,
 ) -> None:
@@ -45,7 +51,7 @@ def translate(
             if found.stopped == "limit":
                 typer.echo(f"line {n_lines}: cut at the length limit of {len(found.tokens)} tokens", err=True)
             if json:
-                result = {"source": group[i], "target": found.text, "tokens": found.tokens}
+                result: dict[str, object] = {"source": group[i], "target": found.text, "tokens": found.tokens}
                 result |= {"log_probability": found.log_probability, "stopped": found.stopped}
                 print_json(result | ({"stopped": "unreadable", "error": problems[i]} if i in problems else {}))
             else:

@@ -29,7 +29,9 @@ def preset(name: str, overrides: Iterable[str] = ()) -> Config:
 
     """
     if name not in preset_names():
-        raise ConfigError(f"there is no preset {name!r}{nearest(name, preset_names())} Presets: {_listed(preset_names())}")
+        raise ConfigError(
+            f"there is no preset {name!r}{nearest(name, preset_names())} Presets: {_listed(preset_names())}"
+        )
     text = (PRESETS / f"{name}.toml").read_text(encoding="utf-8")
     return parse(text, f"preset {name}", overrides)
 
@@ -67,7 +69,7 @@ def parse(text: str, where: str, overrides: Iterable[str] = ()) -> Config:
     try:
         return Config.model_validate(values)
     except ValidationError as error:
-        raise ConfigError("\n".join(f"{where}: {_sentence(detail)}" for detail in error.errors())) from None
+        raise ConfigError(f"{where}: " + "; ".join(map(_sentence, error.errors()))) from None
 
 
 def dump(config: Config) -> str:
@@ -105,7 +107,9 @@ def _check_key(key: str, override: str) -> None:
         if part not in model.model_fields:
             inside = f"[{'.'.join(walked)}]" if walked else "a configuration"
             names = list(model.model_fields)
-            raise ConfigError(f"--set {override}: {inside} has no field {part!r}{nearest(part, names)} Fields: {_listed(names)}")
+            raise ConfigError(
+                f"--set {override}: {inside} has no field {part!r}{nearest(part, names)} Fields: {_listed(names)}"
+            )
         walked.append(part)
         model = _table(model.model_fields[part].annotation)
     if model is not None:

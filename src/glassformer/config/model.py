@@ -173,12 +173,17 @@ class ModelConfig(Frozen):
         if self.positions.kind == "sinusoidal" and self.d_model % 2:
             raise ValueError(f"sinusoidal positions fill pairs of columns, so d_model={self.d_model} must be even")
         if self.positions.ladder == "tensor2tensor" and self.d_model < 4:
-            raise ValueError(f"the tensor2tensor ladder divides by d_model/2 - 1, so d_model={self.d_model} is too small")
+            raise ValueError(
+                f"the tensor2tensor ladder divides by d_model/2 - 1, so d_model={self.d_model} is too small"
+            )
 
     def _check_sides(self) -> None:
         source = {"source_vocabulary": "tokens", "n_encoder_layers": "layers"}
         target = {"target_vocabulary": "tokens", "n_decoder_layers": "layers"}
-        for side, needed, fields in (("encoder", self.has_encoder, source), ("decoder", self.has_decoder, target)):
+        for side, needed, fields in (
+            ("encoder", self.has_encoder, source),
+            ("decoder", self.has_decoder, target),
+        ):
             for field, what in fields.items():
                 given = getattr(self, field) is not None
                 if needed and not given:

@@ -39,7 +39,9 @@ def greedy_steps(
     The model should be in eval mode.
     """
     if not (model.config.has_encoder and model.config.has_decoder):
-        raise DecodingError(f"a model of kind {model.config.kind!r} does not translate: that takes an encoder and a decoder")
+        raise DecodingError(
+            f"a model of kind {model.config.kind!r} does not translate: that takes an encoder and a decoder"
+        )
     device = next(model.parameters()).device
     ids, is_real = pad(sources)
     memory = model.encode(ids.to(device), is_real=None if is_real is None else is_real.to(device))
@@ -86,7 +88,9 @@ def greedy(
         open_ = open_ & (ids != end_id) & (length < limit)
         if not open_.any():
             break
-    for i, ids, n, score in zip(rows, torch.stack(chosen, dim=1).tolist(), length.tolist(), total.tolist(), strict=True):
+    for i, ids, n, score in zip(
+        rows, torch.stack(chosen, dim=1).tolist(), length.tolist(), total.tolist(), strict=True
+    ):
         ended = ids[n - 1] == end_id
         hypotheses[i] = Hypothesis(ids[: n - 1] if ended else ids[:n], score, "end" if ended else "limit")
     return hypotheses

@@ -1,0 +1,1 @@
+"""Looking inside: traces, shapes, counts, positions."""

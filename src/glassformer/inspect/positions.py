@@ -60,7 +60,9 @@ def shift(config: ModelConfig, *, pair: int, by: int, at: list[int]) -> Shift:
         raise ConfigError(f"the rotation by k is shown on sinusoidal positions, not on {config.positions.kind} ones")
     all_waves = waves(config)
     if pair >= len(all_waves):
-        raise ConfigError(f"there is no pair {pair}: with d_model={config.d_model} the pairs are 0 to {len(all_waves) - 1}")
+        raise ConfigError(
+            f"there is no pair {pair}: with d_model={config.d_model} the pairs are 0 to {len(all_waves) - 1}"
+        )
     angle = all_waves[pair].frequency * by
     cos, sin = math.cos(angle), math.sin(angle)
     columns = (2 * pair, 2 * pair + 1) if config.positions.ladder == "interleaved" else (pair, pair + len(all_waves))

@@ -47,7 +47,7 @@ class Traced:
         axes = self.axes[:position] + self.axes[position + 1 :]
         return Traced(self.name, axes, self.values.mean(dim=position))
 
-    def __array__(self, dtype: DTypeLike = None, copy: bool | None = None) -> NDArray[np.generic]:
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[np.generic]:
         return np.asarray(self.values.float().numpy(), dtype=dtype)
 
     def _position(self, axis: str, axes: Sequence[str]) -> int:
@@ -60,7 +60,11 @@ class Trace(Mapping[str, Traced]):
     """The recorded tensors by name, in the order in which they were computed."""
 
     def __init__(
-        self, tensors: Mapping[str, Traced], *, source_tokens: Sequence[str] = (), target_tokens: Sequence[str] = ()
+        self,
+        tensors: Mapping[str, Traced],
+        *,
+        source_tokens: Sequence[str] = (),
+        target_tokens: Sequence[str] = (),
     ) -> None:
         self._tensors = tensors
         self.source_tokens = tuple(source_tokens)  # what the columns of "S" read, where text was given
@@ -156,13 +160,17 @@ def _rows(ids: Ids | None, vocabulary: int | None, side: str) -> tuple[Tensor | 
         raise DataError(f"this model reads no {side}")
     is_real = None
     if not isinstance(ids, Tensor):
-        rows = [[i for i in row] if isinstance(row, Sequence) else [row] for row in ids]
-        if all(not isinstance(row, Sequence) for row in ids):
-            rows = [sum(rows, [])]  # one row was given
-        if not all(rows):
+        rows: list[list[int]] = [[]]
+        for item in ids:  # one row, or several
+            if isinstance(item, Sequence):
+                rows.append(list(item))
+            else:
+                rows[0].append(item)
+        rows = rows if rows[0] else rows[1:]
+        if not rows or not all(rows):
             raise DataError(f"the {side} holds no tokens")
         ids, is_real = pad(rows)
     ids = ids if ids.ndim == 2 else ids[None]
-    if not ids.is_meta and not (0 <= int(ids.min()) and int(ids.max()) < vocabulary):
+    if not ids.is_meta and not (int(ids.min()) >= 0 and int(ids.max()) < vocabulary):
         raise DataError(f"the {side} holds an id outside 0 to {vocabulary - 1}, the model's vocabulary")
     return ids, is_real

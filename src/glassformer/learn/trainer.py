@@ -69,8 +69,9 @@ class Trainer:
         model, n_tokens = config.model, self.task.tokenizer.size
         if not (model.source_vocabulary == model.target_vocabulary == n_tokens):
             raise ConfigError(
-                f"the task {config.data.task!r} takes an encoder–decoder with source_vocabulary=target_vocabulary={n_tokens}, "
-                f"but the model has source_vocabulary={model.source_vocabulary}, target_vocabulary={model.target_vocabulary}"
+                f"the task {config.data.task!r} takes an encoder–decoder with source_vocabulary={n_tokens} and "
+                f"target_vocabulary={n_tokens}, "
+                f"but the model has {model.source_vocabulary} and {model.target_vocabulary}"
             )
         self._seconds = 0.0
         self._losses: list[float] = []
@@ -116,7 +117,7 @@ class Trainer:
         logits = model(batch.source, batch.target, source_is_real=batch.source_is_real)
         loss = cross_entropy(logits, batch.labels, label_smoothing=settings.label_smoothing)
         optimizer.zero_grad()
-        loss.backward()
+        torch.autograd.backward(loss)
         optimizer.step()
         value = loss.item()
         if not math.isfinite(value):
@@ -152,7 +153,9 @@ class Trainer:
     def _begin_directory(self) -> None:
         directory = self.files.directory
         if self.files.weights.exists():
-            raise CheckpointError(f"{directory} holds a finished run, which is never written over; choose another --run")
+            raise CheckpointError(
+                f"{directory} holds a finished run, which is never written over; choose another --run"
+            )
         if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
             raise CheckpointError(f"{directory} is in use (an unfinished run?); remove it or choose another --run")
         try:

@@ -144,4 +144,4 @@ class MultiHeadAttention(nn.Module):
 
     def _split(self, x: Tensor) -> Tensor:
         """(B, T, n K) -> (B, n, T, K)."""
-        return x.unflatten(-1, (-1, self.d_k)).transpose(1, 2)
+        return x.view(*x.shape[:2], -1, self.d_k).transpose(1, 2)

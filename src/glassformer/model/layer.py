@@ -5,14 +5,14 @@ from torch import Tensor, nn
 
 from glassformer.config.model import ModelConfig
 from glassformer.model.attention import Mask, MultiHeadAttention
-from glassformer.model.dropout import Dropout
 from glassformer.model.cache import KeyValues
+from glassformer.model.dropout import Dropout
 from glassformer.model.position import Rotation
 from glassformer.model.tap import Tap
 
 
 def make_norm(config: ModelConfig) -> nn.Module:
-    """LayerNorm(x) = γ (x - μ) / √(σ² + ε) + β, or RMSNorm(x) = γ x / √(mean(x²) + ε), over the D numbers of a token."""
+    """LayerNorm(x) = γ (x - μ) / √(σ² + ε) + β, or RMSNorm(x) = γ x / √(mean(x²) + ε), over a token's D numbers."""
     if config.norm.kind == "rmsnorm":
         return nn.RMSNorm(config.d_model, eps=config.norm.eps)
     return nn.LayerNorm(config.d_model, eps=config.norm.eps)
@@ -105,14 +105,10 @@ class Layer(nn.Module):
     ) -> Tensor:
         """(B, T, D) -> (B, T, D); `memory` (B, S, D) is what cross-attention reads."""
         y = self.self_attention_residual.enter(x)
-        x = self.self_attention_residual.leave(
-            x, self.self_attention(y, y, mask, rotation=rotation, past=self_past)
-        )
+        x = self.self_attention_residual.leave(x, self.self_attention(y, y, mask, rotation=rotation, past=self_past))
         if self.cross:
             y = self.cross_attention_residual.enter(x)
-            x = self.cross_attention_residual.leave(
-                x, self.cross_attention(y, memory, memory_mask, past=cross_past)
-            )
+            x = self.cross_attention_residual.leave(x, self.cross_attention(y, memory, memory_mask, past=cross_past))
         y = self.ffn_residual.enter(x)
         x = self.ffn_residual.leave(x, self.ffn(y))
         output: Tensor = self.output(x)

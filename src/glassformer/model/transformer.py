@@ -45,13 +45,15 @@ class Embedding(nn.Module):
         self.position_table: Sinusoidal | Learned | None = None
         if config.positions.kind == "sinusoidal":
             self.position_table = Sinusoidal(config.positions, config.d_model)
-        elif config.positions.kind == "learned":
-            assert config.positions.size is not None  # the config has checked it
+        elif config.positions.size is not None:
             self.position_table = Learned(config.positions.size, config.d_model)
         self.norm = make_norm(config) if config.norm.embedding else None
         self.dropout = Dropout(config.dropout.residual)
-        self.lookup, self.scaled, self.position = Tap("B T D"), Tap("B T D"), Tap("B T D")
-        self.positioned, self.normed = Tap("B T D"), Tap("B T D")
+        self.lookup, self.scaled, self.positioned = Tap("B T D"), Tap("B T D"), Tap("B T D")
+        if self.position_table is not None:
+            self.position = Tap("B T D")
+        if self.norm is not None:
+            self.normed = Tap("B T D")
 
     def forward(self, ids: Tensor, positions: Tensor, token_types: Tensor | None = None) -> Tensor:
         """(B, T) ids and their positions -> (B, T, D)."""
@@ -67,8 +69,8 @@ class Embedding(nn.Module):
         x = self.positioned(x)
         if self.norm is not None:
             x = self.normed(self.norm(x))
-        x = self.dropout(x)
-        return x
+        dropped: Tensor = self.dropout(x)
+        return dropped
 
 
 class Stack(nn.Module):
@@ -108,8 +110,8 @@ class Stack(nn.Module):
             )
         if self.norm is not None:
             x = self.norm(x)
-        x = self.output(x)
-        return x
+        output: Tensor = self.output(x)
+        return output
 
 
 class Transformer(nn.Module):
@@ -211,7 +213,9 @@ class Transformer(nn.Module):
         if self.decoder is None or self.output is None:
             raise DataError("an encoder-only model has no decoder: it cannot write")
         if (memory is None) == (self.encoder is not None):
-            raise DataError("an encoder–decoder decodes with a memory (call encode first), a decoder-only model without")
+            raise DataError(
+                "an encoder–decoder decodes with a memory (call encode first), a decoder-only model without"
+            )
         n_tokens = target.shape[1]
         if cache is not None:
             is_real = cache.extend(target, is_real)  # (B, S): old tokens and new ones

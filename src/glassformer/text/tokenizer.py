@@ -30,9 +30,7 @@ class Tokenizer:
         Ids: `<pad>` 0, `<s>` 1, `</s>` 2, then the letters in their order.
         """
         specials = [PAD, START, END]
-        inner = tokenizers.Tokenizer(
-            models.WordLevel({token: i for i, token in enumerate([*specials, *letters])})
-        )
+        inner = tokenizers.Tokenizer(models.WordLevel({token: i for i, token in enumerate([*specials, *letters])}))
         inner.pre_tokenizer = pre_tokenizers.Sequence(
             [pre_tokenizers.Split(Regex(r"\s+"), "removed"), pre_tokenizers.Split(Regex(r"\S"), "isolated")]
         )
@@ -83,7 +81,7 @@ class Tokenizer:
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
         """Return the token of each id, special ones too."""
-        return [self._inner.id_to_token(i) for i in ids]
+        return [self._inner.id_to_token(i) or f"<{i}>" for i in ids]
 
     def _id_of(self, token: str) -> int:
         found = self._inner.token_to_id(token)
@@ -97,7 +95,7 @@ class Tokenizer:
         pieces = pre_tokenizer.pre_tokenize_str(text) if pre_tokenizer is not None else []
         for piece, (start, _) in pieces:
             if self._inner.token_to_id(piece) is None:
-                known = [self._inner.id_to_token(i) for i in range(min(self.size, 40))]
+                known = self.tokens(range(min(self.size, 40)))
                 words = " ".join(token for token in known if token not in (PAD, START, END))
                 return f"character {start + 1} is {piece!r}, which the vocabulary does not have. It has: {words}"
         return f"the text cannot be read: {reason}"

@@ -131,7 +131,7 @@ class TestFiles:
             load(copied)
 
     def test_no_run(self, tmp_path: Path) -> None:
-        with pytest.raises(CheckpointError, match="there is no run at .*; train one: glassformer train reversal"):
+        with pytest.raises(CheckpointError, match=r"there is no run at .*; train one: glassformer train reversal"):
             load(tmp_path / "none")
 
 

@@ -127,7 +127,7 @@ class TestTrain:
         assert [evaluation["step"] for evaluation in report["evaluations"]] == [1, 3]
         assert (tmp_path / "here/model.safetensors").is_file()
 
-    def test_full_disk(self, cli: Cli, tmp_path: Path) -> None:
+    def test_full_disk(self, tmp_path: Path) -> None:
         """The file system's limit stands for a full disk: one sentence, and no run that looks whole."""
         import resource
         import subprocess
@@ -349,6 +349,8 @@ class TestTables:
             (("schedule", "reversal", "--at", "x"), "write whole numbers with commas between"),
             (("schedule", "router"), "has no [train] part, so it has no schedule"),
             (("positions", "reversal", "--at", "-1"), "-1 is too small"),
+            (("positions", "reversal", "--pair", "32"), "there is no pair 32: with d_model=64 the pairs are 0 to 31"),
+            (("positions", "smollm2-135m", "--shift", "2"), "is shown on sinusoidal positions, not on rotary ones"),
             (("shapes", "reversal", "--source-length", "0"), "greater than or equal to 1"),
             (("tran",), "Did you mean 'train'"),
             (("count",), "Missing argument 'X'"),

@@ -1,6 +1,7 @@
 """Training: the arithmetic, the events, the directory, and what stops it."""
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -49,7 +50,7 @@ def test_events(trained: tuple[Path, list[Event]]) -> None:
     directory, events = trained
     steps = [event for event in events if isinstance(event, Stepped)]
     assert [event.step for event in steps] == list(range(1, 801))
-    assert all(a.seconds < b.seconds for a, b in zip(steps, steps[1:], strict=False))
+    assert all(a.seconds < b.seconds for a, b in pairwise(steps))
     evaluations = [event for event in events if isinstance(event, Evaluated)]
     assert [event.step for event in evaluations] == [1, 100, 200, 300, 400, 500, 600, 700, 800]
     last = [event.loss for event in steps[700:]]

@@ -1,0 +1,91 @@
+"""Plant known bugs one at a time and see the tests catch each: `make mutants`.
+
+A bug that survives means that a test is missing; text that is not found means that this list is out of date.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+TESTS = ("tests/agreement", "tests/model")
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One bug: in `file`, `right` becomes `wrong`."""
+
+    name: str
+    file: str
+    right: str
+    wrong: str
+
+
+MUTANTS = [
+    Mutant("mask row from the wrong end", "model/attention.py", "index[n_keys - n_queries :, None]", "index[:n_queries, None]"),
+    Mutant(
+        "positions restart at each step",
+        "model/transformer.py",
+        "positions[:, n_tokens - target.shape[1] :]",
+        "positions[:, : target.shape[1]]",
+    ),
+    Mutant(
+        "cross-attention cache not reordered",
+        "model/cache.py",
+        "(*self.self_attention, *self.cross_attention)",
+        "self.self_attention",
+    ),
+    Mutant("future visible by one", "model/attention.py", "index <= index[", "index - 1 <= index["),
+    Mutant("padding visible", "model/attention.py", "is_real[:, None, None, :]", "is_real[:, None, None, :].logical_or(is_real.new_ones(()))"),
+    Mutant("no 1/√d_k on the explicit path", "model/attention.py", "scores / math.sqrt(self.d_k)", "scores * 1.0"),
+    Mutant("keys not rotated", "model/attention.py", "self.rotated_k(rotation.turn(k))", "self.rotated_k(k)"),
+    # beyond the seven that an encoder–decoder is known for
+    Mutant("key and value heads repeated in the wrong order", "model/attention.py", "k.repeat_interleave(shared_by, dim=1)", "k.repeat(1, shared_by, 1, 1)"),
+    Mutant("NaN in a row without keys", "model/attention.py", "masked.masked_fill(empty, 0.0).softmax(dim=-1).masked_fill(empty, 0.0)", "masked.softmax(dim=-1)"),
+    Mutant("dropout outside training", "model/dropout.py", "not self.training or ", ""),
+    Mutant("padding counts as a position", "model/position.py", "(is_real.cumsum(1) - 1).clamp(min=0)", "(is_real.long() * 0 + 1).cumsum(1) - 1"),
+    Mutant("a grown cache forgets", "model/cache.py", "larger[:, :, :start] = buffer[:, :, :start]", "pass"),
+]  # fmt: skip
+
+
+def survives(mutant: Mutant) -> bool | None:
+    """Return whether the tests pass with the bug in place; None where its text is not in the source once."""
+    with tempfile.TemporaryDirectory() as directory:
+        source = Path(shutil.copytree(ROOT / "src", Path(directory) / "src"))
+        path = source / "glassformer" / mutant.file
+        text = path.read_text(encoding="utf-8")
+        if text.count(mutant.right) != 1:
+            return None
+        path.write_text(text.replace(mutant.right, mutant.wrong), encoding="utf-8")
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *TESTS],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(source), "OMP_NUM_THREADS": "1"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    if done.returncode not in (0, 1):
+        sys.exit(f"the tests did not run with {mutant.name!r}:\n{done.stdout}{done.stderr}")
+    caught = [line for line in done.stdout.splitlines() if line.startswith("FAILED")]
+    print(f"{mutant.name}: {caught[0].split(' - ')[0] if caught else 'SURVIVED'}", flush=True)
+    return done.returncode == 0
+
+
+def main() -> None:
+    with ThreadPoolExecutor(2) as pool:
+        results = dict(zip([mutant.name for mutant in MUTANTS], pool.map(survives, MUTANTS), strict=True))
+    stale = [name for name, survived in results.items() if survived is None]
+    alive = [name for name, survived in results.items() if survived]
+    if stale or alive:
+        sys.exit(f"survived: {alive or 'none'}; not found in the source: {stale or 'none'}")
+    print(f"all {len(results)} bugs were caught")
+
+
+if __name__ == "__main__":
+    main()

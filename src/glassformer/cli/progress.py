@@ -24,25 +24,26 @@ class TrainingDisplay:
 
     def __init__(self, settings: TrainConfig, *, table_on_stdout: bool) -> None:
         out = Console(file=sys.stdout if table_on_stdout else sys.stderr, soft_wrap=True, highlight=False, markup=False)
+        console = out if out.is_terminal else Console(stderr=True)
         self._progress = Progress(
             BarColumn(bar_width=24),
             TextColumn("step {task.completed:,.0f} of {task.total:,.0f}"),
             TextColumn("loss {task.fields[loss]:.3f} · rate {task.fields[rate]:.2e}"),
             TextColumn("· exact match {task.fields[exact]} · {task.fields[speed]:.0f} steps/s ·"),
             TimeRemainingColumn(compact=True),
-            console=out if out.is_terminal else Console(stderr=True),
+            console=console,
+            disable=not console.is_terminal,
             transient=True,
             refresh_per_second=4,
         )
-        self._out = self._progress.console if out.is_terminal else out
+        self._out = out
         self._bar = self._progress.add_task("", total=settings.steps, loss=0.0, rate=0.0, exact="–", speed=0.0)
-        # the steps of the 2017 page's table, in a run of its length
-        self._marks = {1, settings.steps} | {settings.steps * part // 6 for part in (1, 2, 4)}
+        # rows at the steps of the 2017 page's table, in a run of its length: 1, 500, 1000, 2000, 3000
+        self._marks = sorted({1, settings.steps, *(max(1, settings.steps * sixths // 6) for sixths in (1, 2, 4))})
         self.evaluations: list[Evaluated] = []
         self.averaged: Averaged | None = None
 
     def __enter__(self) -> "TrainingDisplay":
-        self._out.print(HEADER)
         self._progress.start()
         return self
 
@@ -65,7 +66,10 @@ class TrainingDisplay:
             case Evaluated():
                 self.evaluations.append(event)
                 self._progress.update(self._bar, exact=f"{event.exact_match:.1%}")
-                if event.step in self._marks:
+                if not self.evaluations[1:]:
+                    self._out.print(HEADER)
+                if self._marks and event.step >= self._marks[0]:
+                    self._marks = [mark for mark in self._marks if mark > event.step]
                     self._out.print(
                         f"{event.step:>7,}    {event.rate:.2e}   {event.loss:>13.3f}   {event.test_loss:>9.3f}   "
                         f"{event.exact_match:>11.1%}"

@@ -57,12 +57,17 @@ class Sinusoidal(nn.Module):
         return table.to(dtype)
 
 
+def empty_table(rows: int, d_model: int) -> nn.Embedding:
+    """Return a table whose numbers the model draws with all its others."""
+    return nn.Embedding.from_pretrained(torch.empty(rows, d_model), freeze=False)
+
+
 class Learned(nn.Module):
     """One learned row for each position, up to the table's end."""
 
     def __init__(self, size: int, d_model: int) -> None:
         super().__init__()
-        self.table = nn.Embedding(size, d_model)
+        self.table = empty_table(size, d_model)
 
     def forward(self, positions: Tensor, dtype: torch.dtype) -> Tensor:
         """(B, T) positions -> (B, T, D).

@@ -17,7 +17,7 @@ from glassformer.model.attention import Mask, attention_mask
 from glassformer.model.cache import Cache
 from glassformer.model.dropout import Dropout
 from glassformer.model.layer import Layer, make_norm
-from glassformer.model.position import Learned, Rotary, Sinusoidal, token_positions
+from glassformer.model.position import Learned, Rotary, Sinusoidal, empty_table, token_positions
 from glassformer.model.tap import Tap
 
 
@@ -38,10 +38,10 @@ class Embedding(nn.Module):
 
     def __init__(self, config: ModelConfig, vocabulary: int) -> None:
         super().__init__()
-        self.tokens = nn.Embedding(vocabulary, config.d_model)
+        self.tokens = empty_table(vocabulary, config.d_model)
         self.scale = math.sqrt(config.d_model) if config.embedding.scale else 1.0
         n_types = config.embedding.token_types
-        self.token_types = nn.Embedding(n_types, config.d_model) if n_types else None
+        self.token_types = empty_table(n_types, config.d_model) if n_types else None
         self.position_table: Sinusoidal | Learned | None = None
         if config.positions.kind == "sinusoidal":
             self.position_table = Sinusoidal(config.positions, config.d_model)
@@ -269,6 +269,8 @@ class Transformer(nn.Module):
 
     def _initialise(self) -> None:
         choice, d_model = self.config.initialisation, self.config.d_model
+        if next(self.parameters()).is_meta:
+            return  # shapes are wanted, not numbers
         for module in self.modules():
             if isinstance(module, nn.Embedding):
                 # √d_model times this has spread 1, the size of the positions added to it

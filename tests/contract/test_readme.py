@@ -1,0 +1,90 @@
+"""What the README shows is run, and its tree is the tree."""
+
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Cli
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+COMMANDS = [
+    line
+    for block in re.findall(r"```sh\n(.*?)```", README, re.DOTALL)
+    for line in block.splitlines()
+    if line.startswith("glassformer")
+]
+SOURCE = ROOT / "src" / "glassformer"
+
+
+@pytest.fixture(scope="module")
+def place(run_directory: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with runs/reversal in it, as after `make demo`."""
+    place = tmp_path_factory.mktemp("place")
+    shutil.copytree(run_directory, place / "runs" / "reversal")
+    return place
+
+
+@pytest.mark.parametrize("command", [command for command in COMMANDS if " train " not in command])
+def test_commands(cli: Cli, place: Path, command: str) -> None:
+    done = cli(*shlex.split(command, comments=True)[1:], cwd=place)
+    assert (done.stderr, done.returncode) == ("", 0)
+    assert done.stdout
+
+
+def test_there_are_commands() -> None:
+    assert len(COMMANDS) >= 10
+
+
+def test_train_command(cli: Cli, place: Path) -> None:
+    (command,) = [command for command in COMMANDS if " train " in command]
+    done = cli(*shlex.split(command)[1:], "--set", "train.steps=2", cwd=place)
+    assert done.returncode == 0, done.stderr
+    assert (place / "runs/mine/model.safetensors").is_file()
+
+
+def test_python(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each line that promises a value gives it."""
+    (block,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    monkeypatch.chdir(place)
+    names: dict[str, object] = {}
+    promises = 0
+    for line in block.splitlines():
+        code, _, promise = line.partition("  # ")
+        if re.match(r"^\s*(?:['(])", promise) and "(T, S)" not in promise:
+            assert eval(code, names) == eval(promise), line
+            promises += 1
+        elif code.strip():
+            exec(code, names)
+    assert promises == 3
+
+
+def test_tree() -> None:
+    (tree,) = re.findall(r"```text\n(src/.*?)```", README, re.DOTALL)
+    named = set(re.findall(r"[\w/]+\.py", tree)) - {"mutants.py", "cli/VERB.py"}
+    existing = {str(path.relative_to(SOURCE)) for path in SOURCE.rglob("*.py") if not path.name.startswith("__")}
+    assert named == existing
+
+
+def test_make_targets() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for target in set(re.findall(r"(?:`|^)make (\w+)", README, re.MULTILINE)):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+
+
+def test_links() -> None:
+    for link in re.findall(r"\]\((?!http)([^)]+)\)", README):
+        assert (ROOT / link).exists(), link
+
+
+def test_ci_runs_the_readmes_test_command() -> None:
+    commands = [
+        line
+        for line in (ROOT / ".ci/run").read_text().splitlines()
+        if line and not line.startswith(("#", "set ", "cd "))
+    ]
+    assert commands == ["make test"]
+    assert "```sh\nmake test\n```" in README

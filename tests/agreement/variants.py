@@ -111,5 +111,5 @@ def build(model_config: ModelConfig) -> Transformer:
             elif name.endswith("bias"):
                 parameter.uniform_(-0.3, 0.3)
             else:
-                parameter.normal_(std=0.35)
+                parameter.normal_(std=0.2)
     return model

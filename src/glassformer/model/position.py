@@ -59,7 +59,7 @@ class Sinusoidal(nn.Module):
 
 def empty_table(rows: int, d_model: int) -> nn.Embedding:
     """Return a table whose numbers the model draws with all its others."""
-    return nn.Embedding.from_pretrained(torch.empty(rows, d_model), freeze=False)
+    return nn.Embedding(rows, d_model, _weight=torch.empty(rows, d_model))
 
 
 class Learned(nn.Module):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-TESTS = ("tests/agreement", "tests/model")
+TESTS = ("tests/agreement", "tests/model", "tests/data", "tests/test_checkpoint.py")
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,14 @@ MUTANTS = [
     Mutant("NaN in a row without keys", "model/attention.py", "masked.masked_fill(empty, 0.0).softmax(dim=-1).masked_fill(empty, 0.0)", "masked.softmax(dim=-1)"),
     Mutant("dropout outside training", "model/dropout.py", "not self.training or ", ""),
     Mutant("padding counts as a position", "model/position.py", "(is_real.cumsum(1) - 1).clamp(min=0)", "(is_real.long() * 0 + 1).cumsum(1) - 1"),
+    Mutant("which tokens are real not reordered", "model/cache.py", "self.is_real = self.is_real[rows]", "pass"),
+    Mutant("new tokens taken for padding", "model/cache.py", "ids.new_ones(batch, n_new", "ids.new_zeros(batch, n_new"),
+    Mutant("old tokens taken for padding", "model/cache.py", "ids.new_ones(batch, self.length", "ids.new_zeros(batch, self.length"),
+    Mutant("no dropout on sublayers", "model/layer.py", "x + self.dropout(change)", "x + change"),
+    Mutant("no dropout on embeddings", "model/transformer.py", "dropped: Tensor = self.dropout(x)", "dropped = x"),
+    Mutant("no dropout on hidden numbers", "model/layer.py", "self.w_2(self.dropout(hidden))", "self.w_2(hidden)"),
+    Mutant("tests are the first training batch", "data/tasks.py", "np.random.default_rng(TEST_SEED)", "np.random.default_rng([0, 1])"),
+    Mutant("checksum without names", "checkpoint.py", "f\"{name} {tensor.dtype}", "f\"{tensor.dtype}"),
     Mutant("a grown cache forgets", "model/cache.py", "larger[:, :, :start] = buffer[:, :, :start]", "pass"),
 ]  # fmt: skip
 

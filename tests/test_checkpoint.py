@@ -11,6 +11,7 @@ from torch import nn
 from glassformer.checkpoint import average_weights, load_weights, read_weights, save_weights
 from glassformer.config import load_config, preset
 from glassformer.errors import CheckpointError
+from glassformer.files import write_text
 from glassformer.model.transformer import Transformer
 
 
@@ -55,6 +56,38 @@ def test_one_flipped_bit(saved: tuple[Transformer, Path]) -> None:
     content[-1000] ^= 1
     path.write_bytes(content)
     with pytest.raises(CheckpointError, match="its tensors are not those that were written"):
+        load_weights(model, path)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [(b'"dtype":"F32"', b'"dtype":"I32"'), (b'"weights":"fresh"', b'"weights":"older"')]
+)
+def test_a_changed_header(saved: tuple[Transformer, Path], old: bytes, new: bytes) -> None:
+    """The checksum covers what the bytes mean, and what is said of them, too."""
+    model, path = saved
+    content = path.read_bytes()
+    assert old in content
+    path.write_bytes(content.replace(old, new, 1))
+    with pytest.raises(CheckpointError, match="its tensors are not those that were written"):
+        load_weights(model, path)
+
+
+def test_swapped_tensors(saved: tuple[Transformer, Path]) -> None:
+    """Two tensors of one shape under each other's names."""
+    model, path = saved
+    content = path.read_bytes()
+    one, other = b"encoder.layers.0.self_attention.w_q.bias", b"encoder.layers.1.self_attention.w_q.bias"
+    path.write_bytes(content.replace(one, b"-" * len(one)).replace(other, one).replace(b"-" * len(one), other))
+    with pytest.raises(CheckpointError, match="its tensors are not those that were written"):
+        load_weights(model, path)
+
+
+def test_whole_numbers_are_no_weights(saved: tuple[Transformer, Path]) -> None:
+    from safetensors.torch import save_file
+
+    model, path = saved
+    save_file({name: p.detach().long() for name, p in model.named_parameters()}, path)
+    with pytest.raises(CheckpointError, match=r"is torch\.int64 in .*; weights are floating-point numbers"):
         load_weights(model, path)
 
 
@@ -114,12 +147,37 @@ class TestAverage:
             average_weights(paths)
 
 
+class TestFiles:
+    def test_a_link_stays_a_link(self, tmp_path: Path) -> None:
+        (tmp_path / "target").write_text("old")
+        (tmp_path / "link").symlink_to(tmp_path / "target")
+        write_text(tmp_path / "link", "new")
+        assert (tmp_path / "link").is_symlink()
+        assert (tmp_path / "target").read_text() == "new"
+
+    def test_what_is_no_file_is_left_alone(self, tmp_path: Path) -> None:
+        import os
+
+        os.mkfifo(tmp_path / "pipe")
+        for path in (tmp_path / "pipe", tmp_path):
+            with pytest.raises(CheckpointError, match="it is there and is not a file"):
+                write_text(path, "x")
+        assert (tmp_path / "pipe").is_fifo()
+
+    def test_a_folder_that_is_not_there(self, tmp_path: Path) -> None:
+        with pytest.raises(
+            CheckpointError, match="No such file or directory; nothing was changed there: choose another place"
+        ):
+            write_text(tmp_path / "no" / "x", "x")
+
+
 FULL_DISK = """
 import resource, sys
 from pathlib import Path
 from glassformer.checkpoint import save_weights
 from glassformer.config import preset
 from glassformer.errors import CheckpointError
+from glassformer.files import write_text
 from glassformer.model.transformer import Transformer
 
 model = Transformer(preset("reversal"))

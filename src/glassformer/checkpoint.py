@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from glassformer.errors import CheckpointError
 from glassformer.files import written_whole
 
-CHECKSUM = "sha256"  # of the tensors, in the file's own metadata
+CHECKSUM = "sha256"  # of the tensors and the notes, among the notes
 
 
 def save_weights(model: nn.Module, path: Path, notes: Mapping[str, str]) -> None:
@@ -42,6 +42,8 @@ def load_weights(model: nn.Module, path: Path) -> dict[str, str]:
                 f"{name} is {tuple(tensors[name].shape)} in {path}, but {tuple(parameter.shape)} in the model "
                 "that the configuration describes"
             )
+        if not tensors[name].is_floating_point():
+            raise CheckpointError(f"{name} is {tensors[name].dtype} in {path}; weights are floating-point numbers")
     extra = sorted(tensors.keys() - parameters.keys())
     if extra:
         raise CheckpointError(f"{path} holds {extra[0]}, which the model does not have: it belongs to another model")
@@ -66,7 +68,8 @@ def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  not a mapping
     except (SafetensorError, OSError) as error:
         raise CheckpointError(f"{path} is damaged or cut short ({error}); use another copy or train again") from error
-    if notes.pop(CHECKSUM, None) not in (None, _checksum(tensors)):
+    written = notes.pop(CHECKSUM, None)
+    if written not in (None, _checksum(tensors, notes)):
         raise CheckpointError(f"{path} is damaged: its tensors are not those that were written; use another copy")
     return tensors, notes
 
@@ -95,15 +98,16 @@ def _save(tensors: dict[str, Tensor], path: Path, notes: Mapping[str, str]) -> N
     tensors = {name: tensor.contiguous() for name, tensor in tensors.items()}
     with written_whole(path) as temporary:
         try:
-            save_file(tensors, temporary, {**notes, CHECKSUM: _checksum(tensors)})
+            save_file(tensors, temporary, {**notes, CHECKSUM: _checksum(tensors, notes)})
         except SafetensorError as error:
             raise OSError(str(error)) from error
 
 
-def _checksum(tensors: Mapping[str, Tensor]) -> str:
-    """Return a hash of all names and bytes, in the order of the names."""
-    digest = hashlib.sha256()
+def _checksum(tensors: Mapping[str, Tensor], notes: Mapping[str, str]) -> str:
+    """Return a hash of all that a file says: names, types, shapes and numbers, and the notes."""
+    digest = hashlib.sha256(repr(sorted(notes.items())).encode())
     for name in sorted(tensors):
-        digest.update(name.encode())
-        digest.update(tensors[name].contiguous().flatten().view(torch.uint8).numpy().data)
+        tensor = tensors[name]
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        digest.update(tensor.contiguous().flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()

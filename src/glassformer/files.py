@@ -1,5 +1,6 @@
 """Files that are either whole or not there."""
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +20,9 @@ def written_whole(path: Path) -> Iterator[Path]:
         CheckpointError: The system refused to write.
 
     """
+    path = path.resolve()  # through a link, so that the link stays one
+    if path.exists() and not path.is_file():
+        raise CheckpointError(f"cannot write {path}: it is there and is not a file; choose another name")
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         yield temporary
@@ -26,9 +30,10 @@ def written_whole(path: Path) -> Iterator[Path]:
             os.fsync(file.fileno())  # before the rename, or a power cut can leave an empty file under the name
         temporary.replace(path)
     except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        advice = "free some space, or choose another place" if full else "choose another place"
         raise CheckpointError(
-            f"cannot write {path}: {error.strerror or error}; nothing was changed there. "
-            "Free some space or choose another place"
+            f"cannot write {path}: {error.strerror or error}; nothing was changed there: {advice}"
         ) from error
     finally:
         temporary.unlink(missing_ok=True)

@@ -94,6 +94,18 @@ class Run:
             for found in self._greedy(sources, max_length)
         ]
 
+    def read(self, text: str) -> list[int]:
+        """Return the ids of a source.
+
+        Raises:
+            DataError: The vocabulary cannot read it, or it is longer than the model's learned positions.
+
+        """
+        ids, longest = self.tokenizer.encode(text), self.config.model.longest
+        if longest is not None and len(ids) > longest:
+            raise DataError(f"the text has {len(ids)} tokens, but the model's learned positions end after {longest}")
+        return ids
+
     @overload
     def translate(self, text: str, *, max_length: int | None = None) -> str: ...
     @overload
@@ -106,12 +118,12 @@ class Run:
 
         """
         texts = [text] if isinstance(text, str) else text
-        results = self.translate_ids([self.tokenizer.encode(one) for one in texts], max_length=max_length)
+        results = self.translate_ids([self.read(one) for one in texts], max_length=max_length)
         return results[0].text if isinstance(text, str) else [result.text for result in results]
 
     def steps(self, text: str, *, top: int = 3, max_length: int | None = None) -> list[WrittenToken]:
         """Translate one text and show each step: what was read, what was chosen, the `top` most likely tokens."""
-        source = self.tokenizer.encode(text)
+        source = self.read(text)
         if not source:
             raise DataError("the text is blank: there is nothing to read")
         ids, written = [self.tokenizer.start_id], []
@@ -138,7 +150,7 @@ class Run:
             only: Names, or patterns such as "decoder.*.weights".
 
         """
-        source = self.tokenizer.encode(text)
+        source = self.read(text)
         if not source:
             raise DataError("the text is blank: there is nothing to read")
         written = self._greedy([source], None)[0].ids if target is None else self.tokenizer.encode(target)
@@ -153,7 +165,9 @@ class Run:
         return greedy(self.model, sources, start_id=start_id, end_id=end_id, limits=limits)
 
     def _limit(self, source: Sequence[int], max_length: int | None) -> int:
-        return len(source) + self.config.decode.extra_length if max_length is None else max_length
+        limit = len(source) + self.config.decode.extra_length if max_length is None else max_length
+        table = self.config.model.longest
+        return limit if table is None else min(limit, table)
 
 
 def load(directory: str | Path) -> Run:
@@ -164,6 +178,8 @@ def load(directory: str | Path) -> Run:
 
     """
     files = RunFiles(directory)
+    if files.directory.is_file():
+        raise CheckpointError(f"{files.directory} is a file; a run is a directory")
     if not files.directory.is_dir():
         raise CheckpointError(f"there is no run at {files.directory}; train one: glassformer train reversal")
     if not files.config.is_file():
@@ -171,7 +187,7 @@ def load(directory: str | Path) -> Run:
     if not files.weights.is_file():
         raise CheckpointError(
             f"the run {files.directory} is not finished: it has no model.safetensors; "
-            "train it again in another directory"
+            "train it again in another directory, or use one of its snapshots as that file"
         )
     try:
         config = load_config(files.config)

@@ -146,17 +146,36 @@ def test_unpadded_cached_equals_uncached(sides: list[Sides]) -> None:
             assert_same(torch.cat(outs, dim=1), side.out[rows])
 
 
-def test_cache_rows_can_be_reordered(sides: list[Sides]) -> None:
-    rows = torch.tensor([1, 1, 0])
+@pytest.mark.parametrize("rows", [[1, 1, 0], [2, 0], [2, 2, 1, 0, 1]])
+def test_cache_rows_can_be_reordered(sides: list[Sides], rows: list[int]) -> None:
+    """One target is padded on the left, so that which of the old tokens are real moves with the rows."""
+    chosen = torch.tensor(rows)
+    target = torch.tensor([[1, 6, 0, 14, 3], [12, 12, 1, 19, 8], [1, 10, 4, 16, 2]])
+    is_real = torch.tensor([[True] * 5, [False, False, True, True, True], [True] * 5])
     for side in sides:
-        if side.target is None or side.target_is_real is None:
+        if side.target is None:
             continue
+        whole = side.decode(target=target, is_real=is_real)
         cache = side.model.new_cache()
-        side.decode(target=side.target[:, :3], is_real=side.target_is_real[:, :3], cache=cache)
-        cache.select(rows)
-        next_ids, next_real = side.target[rows][:, 3:4], side.target_is_real[rows][:, 3:4]
-        out = side.decode(rows, target=next_ids, is_real=next_real, cache=cache)
-        assert_same(out[:, 0], side.out[rows][:, 3])
+        side.decode(target=target[:, :3], is_real=is_real[:, :3], cache=cache)
+        cache.select(chosen)
+        outs = [side.decode(chosen, target=target[chosen, place : place + 1], cache=cache) for place in (3, 4)]
+        assert_same(torch.cat(outs, dim=1), whole[chosen][:, 3:])
+
+
+def test_masks_may_come_in_some_calls_only(sides: list[Sides]) -> None:
+    target = torch.tensor([[1, 6, 0, 14, 3], [1, 19, 8, 12, 2]])
+    is_real = torch.tensor([[True] * 5, [True, True, True, False, True]])
+    rows = torch.tensor([0, 1])
+    for side in sides:
+        if side.target is None:
+            continue
+        whole = side.decode(rows, target=target, is_real=is_real)
+        cache = side.model.new_cache()
+        outs = [side.decode(rows, target=target[:, :3], cache=cache)]
+        outs.append(side.decode(rows, target=target[:, 3:4], is_real=is_real[:, 3:4], cache=cache))
+        outs.append(side.decode(rows, target=target[:, 4:], cache=cache))
+        assert_same(torch.cat(outs, dim=1), whole, is_real)
 
 
 def test_padding_on_either_side_changes_nothing(sides: list[Sides]) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -44,10 +45,46 @@ class TestTranslate:
             "line 4: character 3 is 'é', which the vocabulary does not have. It has: a b c d e f g h i j",
         ]
 
-    def test_not_utf8(self, cli: Cli, run_directory: Path) -> None:
-        done = cli("translate", run_directory, stdin=b"a b\nb \xe9\n")
+    def test_a_line_that_is_not_utf8_is_an_unreadable_line(self, cli: Cli, run_directory: Path) -> None:
+        done = cli("translate", run_directory, stdin=b"a b c\nb \xe9\nc b a\n")
+        assert done.stdout == "c b a\n\na b c\n"
+        assert done.stderr == "line 2: character 3 is not UTF-8; convert the text first\n"
         assert done.returncode == 1
-        assert "line 2 of standard input is not UTF-8" in done.stderr
+        done = cli("translate", run_directory, os.fsdecode(b"a\xff"), "--json")
+        assert loaded(done.stdout)["source"] == "a?".replace("?", "\ufffd")
+        assert done.returncode == 1
+
+    def test_past_a_learned_table(self, cli: Cli, tmp_path: Path) -> None:
+        """A line that is too long for the model takes no other line with it."""
+        learned = ("--set", "model.positions.kind=learned", "--set", "model.positions.size=9")
+        cli("train", "reversal", "--run", "run", *TestTrain.SMALL, *learned, cwd=tmp_path)
+        done = cli("translate", "run", "--json", stdin="a b c\na b c d e f g h i j\n", cwd=tmp_path)
+        first, second = map(loaded, done.stdout.splitlines())
+        assert 1 <= len(first["tokens"]) <= 9
+        assert second["error"] == "the text has 10 tokens, but the model's learned positions end after 9"
+        assert done.returncode == 1
+
+    def test_output_that_cannot_be_written(self, run_directory: Path) -> None:
+        import subprocess
+
+        with open("/dev/full", "w") as full:
+            done = subprocess.run(
+                [sys.executable, "-m", "glassformer", "translate", str(run_directory), "a b"],
+                stdout=full,
+                stderr=subprocess.PIPE,
+                text=True,
+                check=False,
+            )
+        assert done.stderr == "glassformer: cannot write the output: No space left on device\n"
+        assert done.returncode == 1
+
+    @pytest.mark.parametrize("closed", ["<&-", ">&-"])
+    def test_closed_streams(self, run_directory: Path, closed: str) -> None:
+        import subprocess
+
+        command = f"{sys.executable} -m glassformer translate {run_directory} {closed}"
+        done = subprocess.run(["sh", "-c", command], input=b"", capture_output=True, check=False)
+        assert done.stderr == b""
 
     def test_nothing(self, cli: Cli, run_directory: Path) -> None:
         done = cli("translate", run_directory, stdin="")
@@ -351,13 +388,17 @@ class TestTables:
     @pytest.mark.parametrize(
         ("arguments", "sentence"),
         [
-            (("schedule", "reversal", "--at", "0"), "0 is too small: the smallest is 1"),
+            (("schedule", "reversal", "--at", "0"), "0 is not between 1 and 1,000,000,000"),
             (("schedule", "reversal", "--at", "x"), "write whole numbers with commas between"),
             (("schedule", "router"), "has no [train] part, so it has no schedule"),
-            (("positions", "reversal", "--at", "-1"), "-1 is too small"),
+            (("positions", "reversal", "--at", "-1"), "-1 is not between 0 and 1,000,000,000"),
             (("positions", "reversal", "--pair", "32"), "there is no pair 32: with d_model=64 the pairs are 0 to 31"),
             (("positions", "smollm2-135m", "--shift", "2"), "is shown on sinusoidal positions, not on rotary ones"),
             (("shapes", "reversal", "--source-length", "0"), "greater than or equal to 1"),
+            (("positions", "reversal", "--shift", "9" * 20), "equal to 1000000000"),
+            (("shapes", "reversal", "--source-length", "9" * 20), "equal to 1000000"),
+            (("shapes", "smollm2-135m", "--source-length", "5"), "a model of kind 'decoder' has no such side"),
+            (("demo", "--seed", "9" * 20), "train.seed"),
             (("tran",), "Did you mean 'train'"),
             (("count",), "Missing argument 'X'"),
             (("count", "reversal", "--jsn"), "No such option: --jsn"),

@@ -63,7 +63,7 @@ def test_top_level_has_at_most_20_fields() -> None:
 @pytest.mark.parametrize(
     ("override", "sentence"),
     [
-        ("model.d_modle=3", "--set model.d_modle=3: [model] has no field 'd_modle'; did you mean 'd_model'? Fields: kind, "),
+        ("model.d_modle=3", "model.d_modle=3: [model] has no field 'd_modle'; did you mean 'd_model'? Fields: kind, "),
         ("model.norm.epss=3", "[model.norm] has no field 'epss'; did you mean 'eps'? Fields: kind, eps, placement, final, embedding"),
         ("modle.d_model=3", "a configuration has no field 'modle'; did you mean 'model'? Fields: about, model, data, train, decode"),
         ("model.zzz=3", "[model] has no field 'zzz'. Fields: "),
@@ -88,6 +88,8 @@ def test_top_level_has_at_most_20_fields() -> None:
         ("model.positions.convention=halves", "positions.convention belongs to rotary positions, not to sinusoidal ones"),
         ("model.embedding.token_types=2", "embedding.token_types belongs to kind='encoder', not to kind='encoder-decoder'"),
         ("model.classifier.classes=5", "[classifier] belongs to kind='encoder'; a model of kind='encoder-decoder' scores tokens"),
+        ("model.positions.base=inf", "model.positions.base=inf is not right: it should be a finite number"),
+        ("train.seed=99999999999999999999", "it should be less than or equal to 9223372036854775807"),
         ("data.shortest=9", "data.shortest=9 is more than data.longest=8"),
     ],
 )  # fmt: skip
@@ -122,6 +124,20 @@ def test_models_that_make_no_sense(values: dict[str, object], sentence: str) -> 
     with pytest.raises(ValidationError) as caught:
         ModelConfig.model_validate(values)
     assert sentence in str(caught.value)
+
+
+def test_an_override_of_a_value_that_should_be_a_table() -> None:
+    with pytest.raises(ConfigError, match="model is 3 in the file, not a table of fields"):
+        parse("model = 3", "here", ["model.d_model=3"])
+
+
+def test_one_override_may_come_alone() -> None:
+    assert preset("reversal", "model.d_model=32") == preset("reversal", ["model.d_model=32"])
+
+
+def test_a_byte_order_mark_is_no_toml(tmp_path: Path) -> None:
+    (tmp_path / "bom.toml").write_text(dump(preset("router")), encoding="utf-8-sig")
+    assert load_config(tmp_path / "bom.toml") == preset("router")
 
 
 def test_overrides_take_any_kind_of_value() -> None:
@@ -160,6 +176,7 @@ def test_load_config_finds_files_runs_and_presets(tmp_path: Path) -> None:
         (b"[model", "is not valid TOML"),
         (b'[model]\nkind = "encodr"', "model.kind='encodr' is not known; did you mean 'encoder'?"),
         (b"about = 3", "model is missing"),
+        (b"x=" + b"[" * 5000, "is not valid TOML"),
         (b"\xff\xfe", "cannot read"),
     ],
 )

@@ -3,7 +3,7 @@
 import torch
 
 from glassformer.config import DataConfig
-from glassformer.data.batch import IGNORED, pad
+from glassformer.data.batch import IGNORED, pad, unpad
 from glassformer.data.tasks import Reversal
 
 TASK = Reversal(DataConfig())
@@ -39,10 +39,23 @@ def test_the_test_set_is_the_same_for_every_run() -> None:
     assert len(TASK.test_batch()) == 500
 
 
+def test_the_test_set_is_no_training_batch() -> None:
+    test = TASK.test_batch().source
+    for seed in range(5):
+        for step in range(1, 6):
+            training = TASK.training_batch(500, seed=seed, step=step).source
+            assert (training[:, :3] == test[: len(training), :3]).all(dim=1).float().mean() < 0.1
+
+
 def test_lengths_of_the_configuration() -> None:
     batch = Reversal(DataConfig(shortest=4, longest=4)).training_batch(10, seed=0, step=1)
     assert batch.source.shape == (10, 4)
     assert batch.source_is_real is None  # nothing is padded, and that is said
+
+
+def test_unpad_is_the_inverse_of_pad() -> None:
+    for rows in ([[5, 6], [7]], [[5, 6], [7, 8]]):
+        assert unpad(*pad(rows)) == rows
 
 
 def test_pad() -> None:

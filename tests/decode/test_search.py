@@ -67,6 +67,21 @@ def test_empty_sources_stay_empty_and_change_nothing(run: Run) -> None:
     assert greedy(run.model, [], start_id=START, end_id=END, limits=[]) == []
 
 
+@pytest.mark.parametrize("limits", [[0, 9], [-1, 9]])
+def test_a_limit_below_one(run: Run, limits: list[int]) -> None:
+    with pytest.raises(DecodingError, match="leaves no room for a token: the smallest is 1"):
+        greedy(run.model, [[3, 4], [5]], start_id=START, end_id=END, limits=limits)
+    with pytest.raises(DecodingError, match="leaves no room"):
+        run.steps("a b", max_length=0)
+
+
+def test_the_end_of_a_learned_table_is_a_limit() -> None:
+    model = Transformer(preset("reversal", ["model.positions.kind=learned", "model.positions.size=12"])).eval()
+    found = greedy(model, [[3, 4], [5] * 12], start_id=START, end_id=999, limits=[100, 5])
+    assert [len(hypothesis.ids) for hypothesis in found] == [12, 5]
+    assert [hypothesis.stopped for hypothesis in found] == ["limit", "limit"]
+
+
 def test_models_without_both_halves_do_not_translate() -> None:
     with pytest.raises(DecodingError, match="a model of kind 'decoder' does not translate"):
         greedy(Transformer(preset("microscope")), [[3]], start_id=START, end_id=END, limits=[9])

@@ -1,12 +1,16 @@
 """Traces: only what was asked for, with named axes, and nothing left behind."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 
 from glassformer.config import preset
 from glassformer.errors import ConfigError, DataError
+from glassformer.inspect.count import count
 from glassformer.inspect.positions import shift, waves
+from glassformer.inspect.shapes import shapes
 from glassformer.inspect.trace import taps, trace, watch
 from glassformer.model.transformer import Transformer
 
@@ -52,6 +56,16 @@ def test_mode_is_left_as_it_was(model: Transformer) -> None:
     assert not model.training
 
 
+def test_the_mode_of_each_part_is_left_as_it_was(model: Transformer) -> None:
+    model.train()
+    assert model.encoder is not None
+    model.encoder.eval()
+    trace(model, [5, 3], [1])
+    assert model.training
+    assert not model.encoder.training
+    assert not model.encoder.layers[0].training
+
+
 def test_rows_of_any_lengths(model: Transformer) -> None:
     together = trace(model, [[5, 3, 4], [7]], [[1, 6], [1]], only="logits")["logits"].values
     alone = trace(model, torch.tensor([[7]]), torch.tensor([1]), only="logits")["logits"].values
@@ -66,9 +80,14 @@ def test_rows_of_any_lengths(model: Transformer) -> None:
         ([5], [13], "the target holds an id outside 0 to 12"),
         ([-1], [1], "the source holds an id outside 0 to 12"),
         ([5], None, "reads a target, but none was given"),
+        ([5.0, 1.5], [1], "the source must be ids: whole numbers in one row"),
+        ("c a b", [1], "the source must be ids"),
+        (torch.ones(1, 2), [1], "the source must be whole-number ids"),
+        (torch.ones(1, 2, 3, dtype=torch.long), [1], "the source must be whole-number ids"),
+        ([[5], [6]], [1], "there are 2 sources, but 1 targets"),
     ],
 )
-def test_bad_ids(model: Transformer, source: list[int], target: list[int] | None, sentence: str) -> None:
+def test_bad_ids(model: Transformer, source: Any, target: list[int] | None, sentence: str) -> None:
     with pytest.raises(DataError, match=sentence):
         trace(model, source, target)
 
@@ -86,6 +105,7 @@ def test_names_that_do_not_exist(model: Transformer) -> None:
     with pytest.raises(DataError, match=r"there is no tensor 'logit' in this trace; did you mean 'logits'\?"):
         trace(model, [5], [1])["logit"]
     assert "logit" not in trace(model, [5], [1])
+    assert trace(model, [5], [1]).get("logit") is None  # a mapping like any other
 
 
 def test_named_axes(model: Transformer) -> None:
@@ -114,9 +134,33 @@ def test_a_value_can_be_replaced(model: Transformer) -> None:
         assert (changed - model(ids, ids)).abs().max() > 1e-4
 
 
+def test_arrays_are_copies_where_numpy_asks_for_one(model: Transformer) -> None:
+    seen = trace(model.double(), [5, 3], [1], only="logits")["logits"]
+    array = np.array(seen)
+    assert array.dtype == np.float64
+    array[...] = 0
+    assert seen.values.abs().max() > 0
+
+
 def test_bfloat16_traces_become_arrays(model: Transformer) -> None:
     seen = trace(model.to(torch.bfloat16), [5, 3], [1], only="logits")["logits"]
     assert np.asarray(seen).dtype == np.float32
+
+
+class TestShapes:
+    def test_a_config_stands_for_its_model(self) -> None:
+        config = preset("reversal")
+        assert shapes(config, source_length=2, target_length=3) == shapes(
+            config.model, source_length=2, target_length=3
+        )
+        assert count(config).total == count(config.model).total
+
+    def test_past_a_learned_table(self) -> None:
+        assert shapes(preset("router"), source_length=128, target_length=1)
+        with pytest.raises(
+            DataError, match="a source of 129 tokens is past the end of the learned positions: 128 at most"
+        ):
+            shapes(preset("router"), source_length=129, target_length=1)
 
 
 class TestPositions:

@@ -10,6 +10,7 @@ import torch
 from glassformer.checkpoint import read_weights
 from glassformer.config import Config, preset
 from glassformer.data.batch import IGNORED
+from glassformer.decode.search import Hypothesis
 from glassformer.errors import CheckpointError, ConfigError, TrainingError
 from glassformer.learn.loss import cross_entropy
 from glassformer.learn.schedule import learning_rate
@@ -130,6 +131,16 @@ def test_snapshot_0_is_the_untrained_model(tmp_path: Path) -> None:
     found, notes = read_weights(RunFiles(tmp_path / "run").snapshot(0))
     assert notes == {"weights": "after step 0"}
     assert all(torch.equal(found[name], parameter) for name, parameter in fresh.named_parameters())
+
+
+def test_exact_match_asks_for_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The right letters without the end token are not the right answer."""
+    trainer = Trainer(short(), tmp_path / "run", ignore)
+    answers = [Hypothesis(row[:-1], 0.0, "end") for row in trainer._answers]
+    answers[0] = Hypothesis(answers[0].ids, 0.0, "limit")
+    answers[1] = Hypothesis(answers[1].ids[1:], 0.0, "end")
+    monkeypatch.setattr("glassformer.learn.trainer.greedy", lambda *_, **__: answers)
+    assert trainer._measure(Transformer(preset("reversal")))[1] == pytest.approx(0.8)
 
 
 class TestDirectory:

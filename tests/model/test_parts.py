@@ -10,9 +10,10 @@ from glassformer.inspect.trace import watch
 from glassformer.model.attention import Mask, MultiHeadAttention, attention_mask
 from glassformer.model.cache import KeyValues
 from glassformer.model.dropout import Dropout
+from glassformer.model.layer import FeedForward, Residual
 from glassformer.model.position import Rotary, Sinusoidal, token_positions
 from glassformer.model.tap import Tap
-from glassformer.model.transformer import Transformer
+from glassformer.model.transformer import Embedding, Transformer
 
 CPU = torch.device("cpu")
 
@@ -82,6 +83,32 @@ def test_both_ways_of_attention_have_one_gradient() -> None:
         gradients.append([p.grad.clone() for p in attention.parameters() if p.grad is not None])
     for explicit, fused in zip(*gradients, strict=True):
         assert (explicit - fused).abs().max() <= 1e-5
+
+
+@pytest.mark.parametrize(
+    "is_real", [torch.ones(2, 3), torch.ones(1, 3, dtype=torch.bool), torch.ones(2, 4, dtype=torch.bool)]
+)
+def test_masks_of_another_type_or_shape(is_real: Tensor) -> None:
+    model, ids = Transformer(preset("reversal")).eval(), torch.full((2, 3), 5)
+    with pytest.raises(DataError, match=r"is_real must be torch.bool of shape \(2, 3\), True at real tokens, not"):
+        model.encode(ids, is_real=is_real)
+    memory = model.encode(ids)
+    with pytest.raises(DataError, match="is_real must be"):
+        model.decode(ids, memory, is_real=is_real)
+
+
+def test_half_precision_does_not_overflow_when_watched() -> None:
+    attention = MultiHeadAttention(decoder(d_head=64, biases="none")).half()
+    with torch.no_grad():
+        for linear in (attention.w_q, attention.w_k):
+            linear.weight.fill_(1.0)
+    x = torch.full((1, 3, 16), 2.1, dtype=torch.float16)  # scores of 64 · 33.6² are past what float16 holds
+    fused = attention(x, x, Mask(None))
+    with watch(attention, "weights") as seen:
+        explicit = attention(x, x, Mask(None))
+    assert explicit.dtype == torch.float16
+    assert torch.allclose(seen["weights"].values, torch.full((1, 4, 3, 3), 1 / 3), atol=1e-3)
+    assert (explicit - fused).abs().max() <= 2e-3
 
 
 class TestPositions:
@@ -176,6 +203,20 @@ class TestCache:
         with pytest.raises(RuntimeError, match="the cache is empty"):
             KeyValues().read()
 
+    def test_a_call_that_failed_leaves_nothing_behind(self) -> None:
+        model = Transformer(decoder(n_decoder_layers=2)).eval()
+        with torch.inference_mode():
+            whole = model(target=torch.tensor([[1, 2, 3, 4]]))
+            cache = model.new_cache()
+            model.decode(torch.tensor([[1, 2, 3]]), cache=cache)
+            with pytest.raises(IndexError):
+                model.decode(torch.tensor([[99]]), cache=cache)
+            handle = model.get_submodule("decoder.layers.1.ffn.up").register_forward_hook(lambda *_: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                model.decode(torch.tensor([[7]]), cache=cache)
+            handle.remove()
+            assert (model.decode(torch.tensor([[4]]), cache=cache) - whole[:, 3:]).abs().max() <= 1e-6
+
     def test_appending_after_a_selection_leaves_the_old_rows_alone(self) -> None:
         key_values = KeyValues()
         first, _ = key_values.append(torch.arange(4.0).view(2, 1, 2, 1), torch.zeros(2, 1, 2, 1))
@@ -227,6 +268,29 @@ class TestDropout:
         assert {attention.dropout for attention in attentions} == {0.2}
         assert len(attentions) == 6
 
+    def test_embeddings_sublayers_and_hidden_numbers_are_dropped(self) -> None:
+        x, ids = torch.randn(1, 5, 16), torch.ones(1, 5, dtype=torch.long)
+        for part, module, call in (
+            ("residual", Embedding, lambda embedding: embedding(ids, ids)),
+            ("residual", Residual, lambda residual: residual.leave(x, x)),
+            ("ffn", FeedForward, lambda ffn: ffn(x)),
+        ):
+            for rate in (0.5, 0.0):
+                config = decoder(dropout={"residual": 0.0, part: rate})
+                built = module(config, 9) if module is Embedding else module(config)
+                assert torch.equal(call(built), call(built)) == (rate == 0.0), module
+                assert torch.equal(call(built.eval()), call(built)), module
+
+    @pytest.mark.parametrize("p", [1e-6, 0.999999])
+    def test_the_smallest_and_largest_rates_still_drop_and_keep(self, p: float) -> None:
+        dropped = Dropout(p)(torch.ones(4_000_000))
+        assert 0 < (dropped == 0).float().mean() < 1
+
+    def test_keeps_the_type(self) -> None:
+        for dtype in (torch.float64, torch.bfloat16):
+            assert Dropout(0.1)(torch.ones(100, dtype=dtype)).dtype == dtype
+        assert Dropout(0.1)(torch.ones(100, dtype=torch.float64)).max().item() == pytest.approx(1 / 0.9, rel=1e-5)
+
     @pytest.mark.parametrize("watched", [False, True])
     def test_attention_dropout_acts_in_training_only(self, watched: bool) -> None:
         attention = MultiHeadAttention(decoder(dropout={"attention": 0.9}))
@@ -244,6 +308,8 @@ class TestTransformer:
             assert model.encoder is not None
             spread = model.encoder.layers[0].get_parameter("self_attention.w_q.weight").std().item()
             assert low < spread < high, choice
+            bias = model.encoder.layers[0].get_parameter("self_attention.w_q.bias")
+            assert (bias == 0).all() == (choice != "pytorch")
         table = Transformer(preset("reversal")).encoder.embedding.tokens.weight  # type: ignore[union-attr]
         assert table.std().item() == pytest.approx(1 / 8, rel=0.05)
 

@@ -54,6 +54,11 @@ def test_unreadable_text_names_place_and_letter(text: str, place: int, character
     )
 
 
+def test_bytes_that_are_no_text() -> None:
+    with pytest.raises(DataError, match="character 2 is not UTF-8; convert the text first"):
+        LETTERS.encode("a\udcff")
+
+
 def test_save_and_load_are_inverse(tmp_path: Path) -> None:
     LETTERS.save(tmp_path / "tokenizer.json")
     loaded = Tokenizer.load(tmp_path / "tokenizer.json")

@@ -1,7 +1,9 @@
 """`glassformer demo`: a Transformer learns to reverse letters before one's eyes."""
 
+import sys
 from itertools import count
 from pathlib import Path
+from shutil import which
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -49,11 +51,11 @@ def demo(
     rows, weights = last_cross_attention(trained)
     if json:
         attention = {"rows": rows, "columns": EXAMPLE.split(), "weights": weights}
-        print_json({**report, "source": EXAMPLE, "steps": written, "cross_attention": attention})
+        print_json({**report.as_json(), "source": EXAMPLE, "steps": written, "cross_attention": attention})
         return
-    typer.echo(
-        f"\nThe paper averages its last checkpoints, and so does this run. Its weights:\n{trained.notes['weights']}."
-    )
+    if len(report.averaged.steps) > 1:
+        typer.echo("\nThe paper averages its last checkpoints, and so does this run. Its weights:")
+        typer.echo(f"{trained.notes['weights']}.")
     typer.echo(f"\n{EXAMPLE}, one word at a time:\n")
     show_steps(written)
     typer.echo(
@@ -61,13 +63,14 @@ def demo(
         f"{config.model.n_heads} heads;\neach row is what was read and what is written, each column a source letter):\n"
     )
     typer.echo(shaded_map(weights, rows, EXAMPLE.split()))
+    program = sys.argv[0] if which("glassformer") is None and sys.argv[0].endswith("glassformer") else "glassformer"
     typer.echo(
-        f"\nThe run is in {directory}. Try next:\n"
-        f"  glassformer translate {directory} 'h i j a b'\n"
-        f"  glassformer steps {directory} 'a b b a'\n"
-        f"  glassformer trace {directory} 'c a b e d' --tensor 'decoder.layers.1.cross_attention.weights'\n"
-        "  glassformer count reversal\n"
-        "  glassformer --help"
+        f"\nThe run is in {directory}. It knows words of 3 to 8 letters. Try next:\n"
+        f"  {program} translate {directory} 'h i j a b'\n"
+        f"  {program} steps {directory} 'a b b a'\n"
+        f"  {program} trace {directory} 'c a b e d' --tensor 'decoder.layers.1.cross_attention.weights'\n"
+        f"  {program} count reversal\n"
+        f"  {program} --help"
     )
 
 

@@ -3,6 +3,7 @@
 Exit codes: 0 done, 1 failed, 2 wrong usage. The modules of the verbs import torch only when they are called.
 """
 
+import os
 import sys
 from typing import Annotated, TextIO
 
@@ -44,17 +45,23 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         _use_utf8(stream)
     try:
-        app()
+        try:
+            app()
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()  # here a full disk can still be told in a sentence
     except GlassformerError as error:
         typer.echo(f"glassformer: {error}", err=True)
         sys.exit(2 if isinstance(error, ConfigError) else 1)
-    except KeyboardInterrupt:
-        typer.echo("glassformer: stopped", err=True)
-        sys.exit(130)
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is still in the buffer has nowhere to go
+        if not isinstance(error, BrokenPipeError):
+            typer.echo(f"glassformer: cannot write the output: {error.strerror or error}", err=True)
+        sys.exit(1)
 
 
-def _use_utf8(stream: TextIO) -> None:
+def _use_utf8(stream: TextIO | None) -> None:
     """Write UTF-8 and plain newlines, whatever the locale says: a text comes out as it came in."""
     reconfigure = getattr(stream, "reconfigure", None)
     if reconfigure is not None:
-        reconfigure(encoding="utf-8", newline="\n")
+        reconfigure(encoding="utf-8", newline="\n", errors="surrogateescape")

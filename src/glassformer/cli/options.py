@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+LARGEST = 10**9  # of what is asked for in a number; more is a slip of the hand
+
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.", show_default=False)]
 ConfigArgument = Annotated[
     str, typer.Argument(metavar="X", help="A preset, a TOML file, or a run directory.", show_default=False)
@@ -12,6 +14,15 @@ ConfigArgument = Annotated[
 SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="FIELD=VALUE", help="Change a field: --set model.d_model=128. Repeatable."),
+]
+MaxLengthOption = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        max=LARGEST,
+        help="Write at most so many tokens, the end token included. [default: source length + decode.extra_length]",
+        show_default=False,
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 
@@ -24,6 +35,7 @@ def numbers(text: str, option: str, *, smallest: int) -> list[int]:
         raise typer.BadParameter(
             f"{text!r}: write whole numbers with commas between, such as 1,100,1600", param_hint=option
         ) from None
-    if min(found) < smallest:
-        raise typer.BadParameter(f"{min(found)} is too small: the smallest is {smallest}", param_hint=option)
+    for number in found:
+        if not smallest <= number <= LARGEST:
+            raise typer.BadParameter(f"{number} is not between {smallest} and {LARGEST:,}", param_hint=option)
     return found

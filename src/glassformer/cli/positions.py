@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from glassformer.cli.options import ConfigArgument, JsonOption, SetOption, numbers
+from glassformer.cli.options import LARGEST, ConfigArgument, JsonOption, SetOption, numbers
 from glassformer.cli.show import print_json, table
 from glassformer.config import ModelConfig, load_config
 
@@ -15,10 +15,15 @@ if TYPE_CHECKING:
 def positions(
     x: ConfigArgument,
     at: Annotated[str, typer.Option(help="Positions, with commas between.")] = "0,1,2",
-    columns: Annotated[int, typer.Option(min=1, help="How many columns of the table to print.")] = 8,
+    columns: Annotated[int, typer.Option(min=1, max=LARGEST, help="How many columns of the table to print.")] = 8,
     shift: Annotated[
         int | None,
-        typer.Option(help="k: show that k positions later is a rotation. [default: 3]", show_default=False),
+        typer.Option(
+            min=-LARGEST,
+            max=LARGEST,
+            help="k: show that k positions later is a rotation. [default: 3]",
+            show_default=False,
+        ),
     ] = None,
     pair: Annotated[
         int | None, typer.Option(min=0, help="The pair of columns that is rotated. [default: 5]", show_default=False)

@@ -1,6 +1,7 @@
 """How a training run looks while it goes on: a progress bar, and a table that grows below it."""
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
@@ -76,12 +77,31 @@ class TrainingDisplay:
                     )
             case Averaged():
                 self.averaged = event
-                name = f"mean of the last {len(event.steps)}"
+                name = f"mean of the last {len(event.steps)}" if len(event.steps) > 1 else "the run's weights"
                 self._out.print(f"{name:>22}   {'':>13}   {event.test_loss:>9.3f}   {event.exact_match:>11.1%}")
 
 
-def train_and_show(config: Config, directory: Path, *, table_on_stdout: bool) -> tuple[Run, dict[str, object]]:
-    """Train into a directory and show it; return the run, and what `--json` prints of the training."""
+@dataclass(frozen=True)
+class Report:
+    """What a training left."""
+
+    directory: Path
+    weights: str
+    evaluations: list[Evaluated]
+    averaged: Averaged
+
+    def as_json(self) -> dict[str, object]:
+        """Return what `--json` prints of it."""
+        return {
+            "run": str(self.directory),
+            "weights": self.weights,
+            "evaluations": self.evaluations,
+            "averaged": self.averaged,
+        }
+
+
+def train_and_show(config: Config, directory: Path, *, table_on_stdout: bool) -> tuple[Run, Report]:
+    """Train into a directory and show it; return the run, and what came of the training."""
     settings = config.train
     if settings is None:
         raise ConfigError("there is nothing to train: the configuration has no [train] part")
@@ -94,9 +114,5 @@ def train_and_show(config: Config, directory: Path, *, table_on_stdout: bool) ->
                 f"stopped after step {step} or a little later; {directory} holds the snapshots so far, "
                 "but no finished run"
             ) from None
-    report = {
-        "weights": run.notes["weights"],
-        "evaluations": display.evaluations,
-        "averaged": display.averaged,
-    }
-    return run, {"run": str(directory), **report}
+    assert display.averaged is not None  # the last event of a training
+    return run, Report(directory, run.notes["weights"], display.evaluations, display.averaged)

@@ -12,8 +12,13 @@ from glassformer.config import load_config
 
 def shapes(
     x: ConfigArgument,
-    source_length: Annotated[int, typer.Option(min=1, help="Tokens of the source.")] = 5,
-    target_length: Annotated[int, typer.Option(min=1, help="Tokens that the decoder reads.")] = 6,
+    source_length: Annotated[
+        int | None, typer.Option(min=1, max=10**6, help="Tokens of the source. [default: 5]", show_default=False)
+    ] = None,
+    target_length: Annotated[
+        int | None,
+        typer.Option(min=1, max=10**6, help="Tokens that the decoder reads. [default: 6]", show_default=False),
+    ] = None,
     set_: SetOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -23,13 +28,19 @@ def shapes(
     F d_ff, V vocabulary. In an encoder T and S are both the source.
     """
     config = load_config(x, set_ or ()).model
+    for option, given, there in (
+        ("--source-length", source_length, config.has_encoder),
+        ("--target-length", target_length, config.has_decoder),
+    ):
+        if given is not None and not there:
+            raise typer.BadParameter(f"a model of kind {config.kind!r} has no such side", param_hint=option)
     from glassformer.inspect import shapes as shaping
 
-    found = shaping.shapes(config, source_length=source_length, target_length=target_length)
+    lengths = {"source_length": source_length or 5, "target_length": target_length or 6}
+    found = shaping.shapes(config, **lengths)
     if json:
-        lengths = {"source_length": source_length if config.has_encoder else None}
-        lengths |= {"target_length": target_length if config.has_decoder else None}
-        print_json({**lengths, "shapes": found})
+        sides = {"source_length": config.has_encoder, "target_length": config.has_decoder}
+        print_json({**{name: lengths[name] if there else None for name, there in sides.items()}, "shapes": found})
         return
     rows = []
     for shape in found:

@@ -1,5 +1,6 @@
 """How results look in a terminal."""
 
+import io
 import json
 import math
 from collections.abc import Iterable, Sequence
@@ -17,7 +18,8 @@ STEPS = (0.05, 0.25, 0.5, 0.75)
 
 def print_json(value: Any) -> None:
     """Print one JSON object on one line; numbers that JSON does not have (infinity, NaN) become null."""
-    typer.echo(json.dumps(_plain(value), ensure_ascii=False))
+    text = json.dumps(_plain(value), ensure_ascii=False)
+    typer.echo(text.encode("utf-8", "surrogateescape").decode("utf-8", "replace"))  # JSON is UTF-8, whatever came in
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, align: str, title: str = "") -> None:
@@ -25,14 +27,16 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, align: str, 
 
     Nothing is cut off: a table that is wider than the terminal wraps there.
     """
-    console = Console(highlight=False, markup=False, emoji=False)
     grid = Table(box=box.SIMPLE_HEAD, title=title or None, title_justify="left", title_style="", pad_edge=False)
     for column, side in zip(columns, align, strict=True):
         grid.add_column(column, justify="left" if side == "l" else "right", no_wrap=True)
     for row in rows:
         grid.add_row(*row)
-    console.width = max(console.width, console.measure(grid, options=console.options.update_width(10_000)).maximum)
+    drawn = io.StringIO()
+    console = Console(file=drawn, width=10_000, highlight=False, markup=False, emoji=False)
     console.print(grid)
+    for line in drawn.getvalue().splitlines():
+        typer.echo(line.rstrip())
 
 
 def shaded_map(weights: Sequence[Sequence[float]], rows: Sequence[str], columns: Sequence[str]) -> str:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from glassformer.cli.options import JsonOption, RunArgument
+from glassformer.cli.options import LARGEST, JsonOption, MaxLengthOption, RunArgument
 from glassformer.cli.show import print_json, table
 
 if TYPE_CHECKING:
@@ -15,21 +15,17 @@ if TYPE_CHECKING:
 def steps(
     run: RunArgument,
     text: Annotated[str, typer.Argument(help="The source.", show_default=False)],
-    top: Annotated[int, typer.Option(min=1, help="How many of the most likely tokens to show.")] = 3,
-    max_length: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="At most so many steps. [default: source length + decode.extra_length]",
-            show_default=False,
-        ),
-    ] = None,
+    top: Annotated[int, typer.Option(min=1, max=LARGEST, help="How many of the most likely tokens to show.")] = 3,
+    max_length: MaxLengthOption = None,
     json: JsonOption = False,
 ) -> None:
     """Write one word at a time: what the decoder has, what it chooses, and the most likely tokens."""
     from glassformer.run import load
 
-    written = load(run).steps(text, top=top, max_length=max_length)
+    loaded = load(run)
+    written = loaded.steps(text, top=top, max_length=max_length)
+    if written[-1].chosen.token != loaded.tokenizer.tokens([loaded.tokenizer.end_id])[0]:
+        typer.echo(f"cut at the length limit of {len(written)} tokens", err=True)
     if json:
         print_json({"source": text, "steps": written})
     else:

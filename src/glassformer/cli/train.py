@@ -26,7 +26,7 @@ def train(
     A run is never written over. Its weights are the mean of the last snapshots (train.average).
     """
     loaded = load_config(config, set_ or ())
-    directory = Path("runs") / Path(config).stem if run is None else run
+    directory = Path("runs") / Path(config).name.removesuffix(".toml") if run is None else run
     if loaded.train is None or loaded.data is None:
         missing = "train" if loaded.train is None else "data"
         raise ConfigError(
@@ -36,6 +36,6 @@ def train(
 
     trained, report = train_and_show(loaded, directory, table_on_stdout=False)
     if json:
-        print_json(report)
+        print_json(report.as_json())
     else:
         typer.echo(f"The run is in {directory}. Its weights: {trained.notes['weights']}.")

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from glassformer.cli.lines import chunks, lines_of
-from glassformer.cli.options import JsonOption, RunArgument
+from glassformer.cli.options import JsonOption, MaxLengthOption, RunArgument
 from glassformer.cli.show import print_json
 from glassformer.errors import DataError
 
@@ -17,14 +17,7 @@ def translate(
         list[str] | None,
         typer.Argument(help="Texts, one an argument; without any, the lines of standard input."),
     ] = None,
-    max_length: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Write at most so many tokens, the end token included. [default: source length + decode.extra_length]",
-            show_default=False,
-        ),
-    ] = None,
+    max_length: MaxLengthOption = None,
     json: JsonOption = False,
 ) -> None:
     """Translate each line with a trained encoder–decoder; a blank line stays blank.
@@ -35,12 +28,12 @@ def translate(
 
     loaded = load(run)
     unreadable = n_lines = 0
-    for group in chunks(lines_of(text), 1 if sys.stdin.isatty() else 64):
+    for group in chunks(lines_of(text)):
         sources: list[list[int]] = []
         problems: dict[int, str] = {}
         for i, line in enumerate(group):
             try:
-                sources.append(loaded.tokenizer.encode(line))
+                sources.append(loaded.read(line))
             except DataError as error:
                 problems[i] = str(error)
                 sources.append([])
@@ -57,6 +50,7 @@ def translate(
             else:
                 typer.echo(found.text)
         unreadable += len(problems)
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
     if unreadable:
         raise typer.Exit(1)

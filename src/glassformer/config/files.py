@@ -50,7 +50,7 @@ def load_config(name: str | Path, overrides: Iterable[str] = ()) -> Config:
             raise ConfigError(f"{name} is a directory without a config.toml: not a run")
     if path.is_file():
         try:
-            return parse(path.read_text(encoding="utf-8"), str(path), overrides)
+            return parse(path.read_text(encoding="utf-8-sig"), str(path), overrides)
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"cannot read {path}: {error}") from error
     if path.suffix == ".toml" or len(path.parts) > 1:
@@ -62,9 +62,9 @@ def parse(text: str, where: str, overrides: Iterable[str] = ()) -> Config:
     """Return the configuration that a TOML text holds; `where` names it in errors."""
     try:
         values = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(f"{where} is not valid TOML: {error}") from error
-    for override in overrides:
+    for override in [overrides] if isinstance(overrides, str) else overrides:
         _apply(values, override)
     try:
         return Config.model_validate(values)
@@ -82,10 +82,12 @@ def _apply(values: dict[str, Any], override: str) -> None:
     key, equals, value = override.partition("=")
     *tables, field = key.strip().split(".")
     if not equals or not tables:
-        raise ConfigError(f"--set {override}: write a dotted field and its value, such as train.steps=500")
+        raise ConfigError(f"{override}: write a dotted field and its value, such as train.steps=500")
     _check_key(key.strip(), override)
     for table in tables:
         values = values.setdefault(table, {})
+        if not isinstance(values, dict):
+            raise ConfigError(f"{override}: {table} is {values!r} in the file, not a table of fields")
     values[field] = _toml_value(value.strip())
 
 
@@ -103,17 +105,17 @@ def _check_key(key: str, override: str) -> None:
     walked: list[str] = []
     for part in key.split("."):
         if model is None:
-            raise ConfigError(f"--set {override}: {'.'.join(walked)} is a value, not a table of fields")
+            raise ConfigError(f"{override}: {'.'.join(walked)} is a value, not a table of fields")
         if part not in model.model_fields:
             inside = f"[{'.'.join(walked)}]" if walked else "a configuration"
             names = list(model.model_fields)
             raise ConfigError(
-                f"--set {override}: {inside} has no field {part!r}{nearest(part, names)} Fields: {_listed(names)}"
+                f"{override}: {inside} has no field {part!r}{nearest(part, names)} Fields: {_listed(names)}"
             )
         walked.append(part)
         model = _table(model.model_fields[part].annotation)
     if model is not None:
-        raise ConfigError(f"--set {override}: {key} is a table; set one of its fields: {_listed(model.model_fields)}")
+        raise ConfigError(f"{override}: {key} is a table; set one of its fields: {_listed(model.model_fields)}")
 
 
 def _table(annotation: Any) -> type[BaseModel] | None:

@@ -8,14 +8,14 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-Count = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=1, le=2**31 - 1)]
 Rate = Annotated[float, Field(ge=0.0, lt=1.0)]
 
 
 class Frozen(BaseModel):
     """A part of a configuration: it cannot be changed, and unknown fields are refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
 class Norm(Frozen):
@@ -128,6 +128,11 @@ class ModelConfig(Frozen):
     def d_k(self) -> int:
         """Size of one head, K."""
         return self.d_head or self.d_model // self.n_heads
+
+    @property
+    def longest(self) -> int | None:
+        """The most tokens that a learned position table has room for; None where nothing ends."""
+        return None if self.positions.size is None else self.positions.size - self.positions.first
 
     @property
     def final_norm(self) -> bool:

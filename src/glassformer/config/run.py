@@ -13,7 +13,7 @@ class DataConfig(Frozen):
     task: Literal["reversal"] = "reversal"
     shortest: Count = 3  # letters in a sequence
     longest: Count = 8
-    test_size: Count = 500  # sequences held for the exact match, the same in every run
+    test_size: Count = 500  # sequences for the exact match, the same in every run; short ones occur in training too
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -40,7 +40,7 @@ class Schedule(Frozen):
 class TrainConfig(Frozen):
     """How a model learns."""
 
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = 0
     steps: Count = 100_000
     batch_size: Count = 64  # sequences a step
     optimizer: Adam = Adam()
@@ -55,7 +55,7 @@ class TrainConfig(Frozen):
 class DecodeConfig(Frozen):
     """How a model writes."""
 
-    extra_length: Annotated[int, Field(ge=0)] = 50  # at most source length + 50 tokens (section 6.1)
+    extra_length: Annotated[int, Field(ge=0, le=2**31 - 1)] = 50  # at most source length + 50 tokens (section 6.1)
 
 
 class Config(Frozen):
@@ -66,3 +66,8 @@ class Config(Frozen):
     data: DataConfig | None = None
     train: TrainConfig | None = None
     decode: DecodeConfig = DecodeConfig()
+
+
+def model_of(config: ModelConfig | Config) -> ModelConfig:
+    """Return the [model] part; it stands for itself."""
+    return config.model if isinstance(config, Config) else config

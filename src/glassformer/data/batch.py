@@ -9,7 +9,7 @@ from torch import Tensor
 IGNORED = -100  # a label that no loss and no accuracy counts
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Batch:
     """B examples, padded on the right.
 
@@ -31,7 +31,7 @@ def is_real(lengths: Tensor, n_columns: int) -> Tensor | None:
     """(B,) lengths -> (B, n_columns), True at the first `length` places; None where that is all of them."""
     if bool((lengths == n_columns).all()):
         return None
-    return torch.arange(n_columns) < lengths[:, None]
+    return torch.arange(n_columns, device=lengths.device) < lengths[:, None]
 
 
 def pad(rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor | None]:
@@ -44,3 +44,10 @@ def pad(rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor | None]:
     for i, row in enumerate(rows):
         ids[i, : len(row)] = torch.tensor(row, dtype=torch.long)
     return ids, is_real(lengths, ids.shape[1])
+
+
+def unpad(ids: Tensor, is_real: Tensor | None) -> list[list[int]]:
+    """Return the real ids of each row: what `pad` was given."""
+    if is_real is None:
+        return ids.tolist()
+    return [row[real].tolist() for row, real in zip(ids, is_real, strict=True)]

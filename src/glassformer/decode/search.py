@@ -22,7 +22,7 @@ class Hypothesis:
     stopped: Literal["end", "limit", "empty"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Step:
     """One step of greedy decoding, for all rows of a batch."""
 
@@ -38,6 +38,8 @@ def greedy_steps(
 
     The model should be in eval mode.
     """
+    if n_steps < 1:
+        raise DecodingError(f"a length limit of {n_steps} leaves no room for a token: the smallest is 1")
     if not (model.config.has_encoder and model.config.has_decoder):
         raise DecodingError(
             f"a model of kind {model.config.kind!r} does not translate: that takes an encoder and a decoder"
@@ -50,7 +52,7 @@ def greedy_steps(
     for _ in range(n_steps):
         logits = model.decode(last, memory, cache=cache)[:, -1]  # (B, V)
         last = logits.argmax(dim=-1, keepdim=True)  # (B, 1)
-        yield Step(logits.log_softmax(dim=-1), last[:, 0])
+        yield Step(logits.float().log_softmax(dim=-1), last[:, 0])
 
 
 def greedy(
@@ -68,10 +70,18 @@ def greedy(
         sources: Ids of each source, of any lengths; an empty one gives an empty hypothesis.
         start_id: What the decoder reads first.
         end_id: What ends a hypothesis.
-        limits: For each source, the most tokens that may be chosen, the end token included.
+        limits: For each source, the most tokens that may be chosen, the end token included; where the decoder's
+            positions are a learned table, its end is a limit too.
+
+    Raises:
+        DecodingError: The model does not translate, or a limit is below 1.
 
     """
-    hypotheses = [Hypothesis([], 0.0, "empty")] * len(sources)
+    if min(limits, default=1) < 1:
+        raise DecodingError(f"a length limit of {min(limits)} leaves no room for a token: the smallest is 1")
+    table = model.config.longest
+    limits = limits if table is None else [min(limit, table) for limit in limits]
+    hypotheses = [Hypothesis([], 0.0, "empty") for _ in sources]
     rows = [i for i, source in enumerate(sources) if source]
     if not rows:
         return hypotheses

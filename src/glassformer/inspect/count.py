@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 
 from glassformer.config.model import ModelConfig
+from glassformer.config.run import Config, model_of
 from glassformer.model.transformer import Transformer
 
 
@@ -35,8 +36,9 @@ class Count:
     tied: list[list[str]]  # names that stand for one matrix
 
 
-def count(config: ModelConfig) -> Count:
+def count(config: ModelConfig | Config) -> Count:
     """Count the parameters of a model without making its numbers."""
+    config = model_of(config)
     with torch.device("meta"):
         model = Transformer(config)
     total = sum(parameter.numel() for parameter in model.parameters())

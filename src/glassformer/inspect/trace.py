@@ -1,5 +1,6 @@
 """Every tensor of a forward pass, by name: those that were asked for, and no others."""
 
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,7 +20,13 @@ from glassformer.model.transformer import Transformer
 Ids = Tensor | Sequence[int] | Sequence[Sequence[int]]
 
 
-@dataclass(frozen=True)
+class UnknownTensorError(DataError, KeyError):
+    """A name that a trace does not have."""
+
+    __str__ = Exception.__str__  # a KeyError would put its sentence in quotes
+
+
+@dataclass(frozen=True, eq=False)
 class Traced:
     """One tensor with its name and named axes, such as ("B", "H", "T", "S")."""
 
@@ -48,7 +55,8 @@ class Traced:
         return Traced(self.name, axes, self.values.mean(dim=position))
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[np.generic]:
-        return np.asarray(self.values.float().numpy(), dtype=dtype)
+        values = self.values.float() if self.values.dtype == torch.bfloat16 else self.values  # NumPy has no bfloat16
+        return np.array(values.cpu().numpy(), dtype=dtype, copy=copy)
 
     def _position(self, axis: str, axes: Sequence[str]) -> int:
         if axis not in axes:
@@ -74,7 +82,9 @@ class Trace(Mapping[str, Traced]):
         try:
             return self._tensors[name]
         except KeyError:
-            raise DataError(f"there is no tensor {name!r} in this trace{nearest(name, self._tensors)}") from None
+            raise UnknownTensorError(
+                f"there is no tensor {name!r} in this trace{nearest(name, self._tensors)}"
+            ) from None
 
     def __contains__(self, name: object) -> bool:
         return name in self._tensors
@@ -133,15 +143,19 @@ def trace(
         only: Names, or patterns such as "decoder.*.weights". 24 layers on 512 tokens are 0.6 GB.
 
     """
-    source_ids, source_is_real = _rows(source, model.config.source_vocabulary, "source")
-    target_ids, target_is_real = _rows(target, model.config.target_vocabulary, "target")
-    was_training = model.training
+    device = next(model.parameters()).device
+    source_ids, source_is_real = _rows(source, model.config.source_vocabulary, "source", device)
+    target_ids, target_is_real = _rows(target, model.config.target_vocabulary, "target", device)
+    if source_ids is not None and target_ids is not None and len(source_ids) != len(target_ids):
+        raise DataError(f"there are {len(source_ids)} sources, but {len(target_ids)} targets")
+    in_training = [module for module in model.modules() if module.training]
     model.eval()
     try:
         with watch(model, *([only] if isinstance(only, str) else only)) as seen, torch.inference_mode():
             model(source_ids, target_ids, source_is_real=source_is_real, target_is_real=target_is_real)
     finally:
-        model.train(was_training)
+        for module in in_training:
+            module.training = True
     return Trace(seen)
 
 
@@ -152,7 +166,9 @@ def _matching(pattern: str, names: Mapping[str, Tap]) -> list[str]:
     return found
 
 
-def _rows(ids: Ids | None, vocabulary: int | None, side: str) -> tuple[Tensor | None, Tensor | None]:
+def _rows(
+    ids: Ids | None, vocabulary: int | None, side: str, device: torch.device
+) -> tuple[Tensor | None, Tensor | None]:
     """Return ids (B, S) and which are real, from whatever was given."""
     if ids is None:
         return None, None
@@ -160,17 +176,24 @@ def _rows(ids: Ids | None, vocabulary: int | None, side: str) -> tuple[Tensor | 
         raise DataError(f"this model reads no {side}")
     is_real = None
     if not isinstance(ids, Tensor):
-        rows: list[list[int]] = [[]]
-        for item in ids:  # one row, or several
-            if isinstance(item, Sequence):
-                rows.append(list(item))
-            else:
-                rows[0].append(item)
-        rows = rows if rows[0] else rows[1:]
-        if not rows or not all(rows):
-            raise DataError(f"the {side} holds no tokens")
-        ids, is_real = pad(rows)
+        ids, is_real = pad(_lists(ids, side))
+    if ids.ndim not in (1, 2) or ids.is_floating_point() or not ids.numel():
+        raise DataError(
+            f"the {side} must be whole-number ids of shape (B, S) or (S), not {ids.dtype} {tuple(ids.shape)}"
+        )
     ids = ids if ids.ndim == 2 else ids[None]
     if not ids.is_meta and not (int(ids.min()) >= 0 and int(ids.max()) < vocabulary):
         raise DataError(f"the {side} holds an id outside 0 to {vocabulary - 1}, the model's vocabulary")
-    return ids, is_real
+    return ids.to(device), None if is_real is None else is_real.to(device)
+
+
+def _lists(ids: Sequence[int] | Sequence[Sequence[int]], side: str) -> list[list[int]]:
+    """Return rows of whole numbers, from one row or several."""
+    several = bool(ids) and all(isinstance(item, Sequence) for item in ids)
+    try:
+        rows = [[operator.index(i) for i in row] for row in (ids if several else [ids])]  # type: ignore[arg-type, union-attr]
+    except TypeError:
+        raise DataError(f"the {side} must be ids: whole numbers in one row, or in a list of rows") from None
+    if not all(rows):
+        raise DataError(f"the {side} holds no tokens")
+    return rows

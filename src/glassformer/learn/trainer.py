@@ -12,7 +12,7 @@ import torch
 from glassformer.checkpoint import average_weights, fill, save_weights
 from glassformer.config.files import dump
 from glassformer.config.run import Config
-from glassformer.data.batch import IGNORED
+from glassformer.data.batch import IGNORED, unpad
 from glassformer.data.tasks import Reversal
 from glassformer.decode.search import greedy
 from glassformer.errors import CheckpointError, ConfigError, TrainingError
@@ -76,10 +76,9 @@ class Trainer:
         self._seconds = 0.0
         self._losses: list[float] = []
         test = self.task.test_batch()
-        lengths = (test.labels != IGNORED).sum(dim=1).tolist()
         self._test = test
-        self._answers = [row[:n] for row, n in zip(test.labels.tolist(), lengths, strict=True)]  # with the end token
-        self._sources = [row[: n - 1] for row, n in zip(test.source.tolist(), lengths, strict=True)]
+        self._sources = unpad(test.source, test.source_is_real)
+        self._answers = unpad(test.labels, test.labels != IGNORED)  # with the end token
 
     def train(self) -> Run:
         """Take all steps, average the last snapshots, write the run; return it ready to use.
@@ -91,7 +90,7 @@ class Trainer:
         """
         self._begin_directory()
         settings = self.train_config
-        with torch.random.fork_rng(devices=[]):  # the caller's own random numbers go on as if nothing had happened
+        with torch.random.fork_rng(devices=[]):  # the caller's own random numbers go on
             torch.manual_seed(settings.seed)
             model = Transformer(self.config)
             self._snapshot(model, 0)

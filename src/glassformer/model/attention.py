@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from glassformer.config.model import ModelConfig
+from glassformer.errors import DataError
 from glassformer.model.cache import KeyValues
 from glassformer.model.position import Rotation
 from glassformer.model.tap import Tap
@@ -48,6 +49,9 @@ def attention_mask(ids: Tensor, n_keys: int, is_real: Tensor | None, *, is_causa
     """
     n_queries = ids.shape[1]
     if is_real is not None:
+        if is_real.dtype != torch.bool or is_real.shape != (len(ids), n_keys):
+            got = f"{is_real.dtype} {tuple(is_real.shape)}"
+            raise DataError(f"is_real must be torch.bool of shape {(len(ids), n_keys)}, True at real tokens, not {got}")
         allowed = is_real[:, None, None, :]  # (B, 1, 1, S)
         if is_causal:
             allowed = allowed & causal(n_queries, n_keys, ids.device)  # (B, 1, T, S)
@@ -91,27 +95,19 @@ class MultiHeadAttention(nn.Module):
         rotation: Rotation | None = None,
         past: KeyValues | None = None,
     ) -> Tensor:
-        """Let each row of `x` read the rows of `memory`.
+        """Let each row of `x` (B, T, D) read the rows of `memory` (B, S, D), `x` itself or the encoder's output.
 
-        Args:
-            x: (B, T, D), where the queries come from.
-            memory: (B, S, D), where the keys and values come from: `x` itself, or the encoder's output.
-            mask: Which of them each query may see.
-            rotation: Turns queries and keys by their positions.
-            past: Keys and values of earlier steps; those of this step are added to them.
-
-        Returns:
-            (B, T, D).
-
+        `rotation` turns queries and keys by their positions; `past` holds keys and values of earlier steps, and those
+        of this step are added to it. Returns (B, T, D).
         """
-        q = self.q(self._split(self.w_q(x)))  # (B, H, T, K)
+        q = self.q(self._split(self.w_q(x), self.n_heads))  # (B, H, T, K)
         if rotation is not None:
             q = self.rotated_q(rotation.turn(q))
         if self.cross and past is not None and past.length:
             k, v = past.read()  # (B, G, S, K)
         else:
-            k = self.k(self._split(self.w_k(memory)))  # (B, G, S, K)
-            v = self.v(self._split(self.w_v(memory)))
+            k = self.k(self._split(self.w_k(memory), self.n_kv_heads))  # (B, G, S, K)
+            v = self.v(self._split(self.w_v(memory), self.n_kv_heads))
             if rotation is not None:
                 k = self.rotated_k(rotation.turn(k))
             if past is not None:
@@ -131,6 +127,8 @@ class MultiHeadAttention(nn.Module):
         if not any(tap.watched for tap in (self.scores, self.scaled, self.masked, self.weights)):
             grouped = self.n_kv_heads != self.n_heads
             return F.scaled_dot_product_attention(q, k, v, mask.allowed, dropout, mask.causal, enable_gqa=grouped)
+        dtype = q.dtype  # in float16 the products overflow before they are scaled; the kernel has float32 inside too
+        q, k, v = (x.to(torch.promote_types(dtype, torch.float32)) for x in (q, k, v))
         shared_by = self.n_heads // self.n_kv_heads
         k, v = k.repeat_interleave(shared_by, dim=1), v.repeat_interleave(shared_by, dim=1)  # (B, H, S, K)
         scores = self.scores(q @ k.transpose(-2, -1))  # (B, H, T, S)
@@ -140,8 +138,8 @@ class MultiHeadAttention(nn.Module):
         # a softmax over nothing is 0/0: such a row becomes zeros on a way that has no NaN in its gradient either
         empty = ~allowed.any(dim=-1, keepdim=True)  # (.., T, 1)
         weights = self.weights(masked.masked_fill(empty, 0.0).softmax(dim=-1).masked_fill(empty, 0.0))
-        return F.dropout(weights, dropout) @ v  # (B, H, T, K)
+        return (F.dropout(weights, dropout) @ v).to(dtype)  # (B, H, T, K)
 
-    def _split(self, x: Tensor) -> Tensor:
+    def _split(self, x: Tensor, n: int) -> Tensor:
         """(B, T, n K) -> (B, n, T, K)."""
-        return x.view(*x.shape[:2], -1, self.d_k).transpose(1, 2)
+        return x.view(*x.shape[:2], n, self.d_k).transpose(1, 2)

@@ -1,4 +1,7 @@
-"""What decoding remembers between steps: data that is passed in, never a mode of the model."""
+"""What decoding remembers between steps: data that is passed in, never a mode of the model.
+
+It is for inference: its buffers are written in place, which a backward pass would not survive.
+"""
 
 import torch
 from torch import Tensor
@@ -52,14 +55,15 @@ class Cache:
         self.cross_attention = [KeyValues() for _ in range(n_layers)]
 
     def extend(self, ids: Tensor, is_real: Tensor | None) -> Tensor | None:
-        """Count the new tokens `ids` (B, T) in; return which of all tokens so far are real, (B, S) or None."""
-        old_length, self.length = self.length, self.length + ids.shape[1]
-        if self.is_real is not None or is_real is not None:
-            batch, n_new = ids.shape
-            old = self.is_real if self.is_real is not None else ids.new_ones(batch, old_length, dtype=torch.bool)
-            new = is_real if is_real is not None else ids.new_ones(batch, n_new, dtype=torch.bool)
-            self.is_real = torch.cat([old, new], dim=1)
-        return self.is_real
+        """Make ready for new tokens `ids` (B, T); return which of all tokens then are real, (B, S) or None."""
+        for key_values in self.self_attention:
+            key_values.length = self.length  # a call that failed half-way has left nothing behind
+        if self.is_real is None and is_real is None:
+            return None
+        batch, n_new = ids.shape
+        old = self.is_real if self.is_real is not None else ids.new_ones(batch, self.length, dtype=torch.bool)
+        new = is_real if is_real is not None else ids.new_ones(batch, n_new, dtype=torch.bool)
+        return torch.cat([old, new], dim=1)
 
     def select(self, rows: Tensor) -> None:
         """Keep these rows of the batch, in this order: what a search does when it drops or copies a row."""

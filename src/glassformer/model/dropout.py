@@ -24,8 +24,7 @@ class Dropout(nn.Module):
             return x
         if x.device.type != "cpu":
             return F.dropout(x, self.p)
-        dropped = round(self.p * LEVELS)
-        draws = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
+        dropped = min(max(1, round(self.p * LEVELS)), LEVELS - 1)
+        draws = torch.empty((x.numel() + 3) // 4, dtype=torch.int64, device=x.device).random_(-(2**63), None)
         levels = draws.view(torch.int16)[: x.numel()].view(x.shape)  # even over -2^15 .. 2^15 - 1
-        kept = levels >= dropped - LEVELS // 2
-        return x * torch.where(kept, LEVELS / (LEVELS - dropped), 0.0).to(x.dtype)
+        return torch.where(levels >= dropped - LEVELS // 2, x * (LEVELS / (LEVELS - dropped)), 0.0)

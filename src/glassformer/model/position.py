@@ -14,17 +14,9 @@ from glassformer.errors import DataError
 
 
 def token_positions(n_tokens: int, is_real: Tensor | None, *, first: int, device: torch.device) -> Tensor:
-    """Number the tokens of a batch: a token's position is `first` plus the number of real tokens before it.
+    """Number the S tokens of each row: a token's position is `first` plus the number of real tokens before it.
 
-    Args:
-        n_tokens: Number of tokens in a row, S.
-        is_real: (B, S), False at padding; None where nothing is padded.
-        first: The position of the first token.
-        device: Where the numbers are needed.
-
-    Returns:
-        (B, S), or (1, S) where nothing is padded. Padding has some valid position that nobody reads.
-
+    Returns (B, S), or (1, S) where nothing is padded. Padding has some valid position that nobody reads.
     """
     if is_real is None:
         return torch.arange(first, first + n_tokens, device=device)[None]  # (1, S)
@@ -86,7 +78,7 @@ class Learned(nn.Module):
         return rows.to(dtype)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Rotation:
     """The cosine and sine of each pair's angle, (B, 1, T, K/2), and which numbers make a pair."""
 

@@ -24,7 +24,7 @@ class Tap(nn.Module):
     @property
     def watched(self) -> bool:
         """Whether somebody looks at this value, or replaces it."""
-        return bool(self._forward_hooks)
+        return bool(self._forward_hooks or self._forward_pre_hooks)
 
     def extra_repr(self) -> str:
         """Show the axes in the printed model."""

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from glassformer.config.model import ModelConfig
-from glassformer.config.run import Config
+from glassformer.config.run import Config, model_of
 from glassformer.errors import DataError
 from glassformer.model.attention import Mask, attention_mask
 from glassformer.model.cache import Cache
@@ -21,7 +21,7 @@ from glassformer.model.position import Learned, Rotary, Sinusoidal, empty_table,
 from glassformer.model.tap import Tap
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Memory:
     """What the encoder made of a source: (B, S, D), and which of its rows are real, (B, S); None: all."""
 
@@ -42,6 +42,8 @@ class Embedding(nn.Module):
         self.scale = math.sqrt(config.d_model) if config.embedding.scale else 1.0
         n_types = config.embedding.token_types
         self.token_types = empty_table(n_types, config.d_model) if n_types else None
+        if n_types:
+            self.token_type = Tap("B T D")
         self.position_table: Sinusoidal | Learned | None = None
         if config.positions.kind == "sinusoidal":
             self.position_table = Sinusoidal(config.positions, config.d_model)
@@ -63,7 +65,7 @@ class Embedding(nn.Module):
             if token_types is not None:
                 raise DataError("token types were given, but the model has none (embedding.token_types=0)")
         else:
-            x = x + self.token_types(torch.zeros_like(ids) if token_types is None else token_types)
+            x = x + self.token_type(self.token_types(torch.zeros_like(ids) if token_types is None else token_types))
         if self.position_table is not None:
             x = x + self.position(self.position_table(positions, x.dtype).expand_as(x))
         x = self.positioned(x)
@@ -122,7 +124,7 @@ class Transformer(nn.Module):
 
     def __init__(self, config: ModelConfig | Config) -> None:
         super().__init__()
-        config = config.model if isinstance(config, Config) else config
+        config = model_of(config)
         self.config = config
         self.encoder: Stack | None = None
         self.decoder: Stack | None = None
@@ -203,7 +205,8 @@ class Transformer(nn.Module):
         Args:
             target: (B, T) ids; with a cache, only those that it has not seen.
             memory: The encoder's output, for an encoder–decoder.
-            cache: Keeps the keys and values for the next call; the result is the same without it.
+            cache: Keeps the keys and values for the next call, those of the memory from its first call on; the
+                result is the same without it.
             is_real: (B, T), False at padding; None: nothing is padded.
 
         Returns:
@@ -219,7 +222,7 @@ class Transformer(nn.Module):
         n_tokens = target.shape[1]
         if cache is not None:
             is_real = cache.extend(target, is_real)  # (B, S): old tokens and new ones
-            n_tokens = cache.length
+            n_tokens += cache.length
         first = self.config.positions.first
         positions = token_positions(n_tokens, is_real, first=first, device=target.device)
         x = self.decoder(
@@ -232,6 +235,8 @@ class Transformer(nn.Module):
             else attention_mask(target, memory.states.shape[1], memory.is_real, is_causal=False),
             cache=cache,
         )
+        if cache is not None:
+            cache.length, cache.is_real = n_tokens, is_real
         return self._score(self.output(x))  # (B, T, V)
 
     def new_cache(self) -> Cache:
@@ -256,7 +261,7 @@ class Transformer(nn.Module):
     def _score(self, logits: Tensor) -> Tensor:
         logits = self.logits(logits)
         if self.probabilities.watched:
-            self.probabilities(logits.softmax(dim=-1))
+            self.probabilities(logits.softmax(dim=-1))  # to be seen only: nothing goes on from here
         return logits
 
     def _tie(self) -> None:

@@ -71,6 +71,10 @@ class Tokenizer:
 
         """
         try:
+            text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise DataError(f"character {error.start + 1} is not UTF-8; convert the text first") from None
+        try:
             return self._inner.encode(text, add_special_tokens=False).ids
         except Exception as error:  # the library's word for a vocabulary without an unknown token
             raise DataError(self._unreadable(text, str(error))) from error

@@ -27,4 +27,5 @@ class Dropout(nn.Module):
         dropped = min(max(1, round(self.p * LEVELS)), LEVELS - 1)
         draws = torch.empty((x.numel() + 3) // 4, dtype=torch.int64, device=x.device).random_(-(2**63), None)
         levels = draws.view(torch.int16)[: x.numel()].view(x.shape)  # even over -2^15 .. 2^15 - 1
-        return torch.where(levels >= dropped - LEVELS // 2, x * (LEVELS / (LEVELS - dropped)), 0.0)
+        kept = levels >= dropped - LEVELS // 2
+        return x * torch.where(kept, LEVELS / (LEVELS - dropped), 0.0).to(x.dtype)

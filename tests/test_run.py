@@ -42,7 +42,8 @@ class TestUse:
         assert sum(candidate.probability for candidate in run.steps("c a b", top=99)[0].candidates) == pytest.approx(1)
 
     def test_steps_are_the_translation(self, run: Run) -> None:
-        result = run.translate_ids([run.tokenizer.encode("a b c d")])[0]
+        writer = run.writer()
+        result = writer.write([writer.prompt("a b c d")])[0][0]
         steps = run.steps("a b c d")
         assert [step.chosen.token for step in steps[:-1]] == result.tokens
         import math
@@ -57,13 +58,14 @@ class TestUse:
                 call(" ")
 
     def test_length_limit(self, run: Run) -> None:
-        cut = run.translate_ids([run.tokenizer.encode("c a b e d")], max_length=3)[0]
+        writer = run.writer({"max_length": 3, "beam_size": 1})
+        cut = writer.write([writer.prompt("c a b e d")])[0][0]
         assert (cut.text, cut.stopped) == ("d e b", "limit")
-        assert len(run.steps("c a b e d", max_length=2)) == 2
+        assert len(run.steps("c a b e d", decode={"max_length": 2})) == 2
 
     def test_two_hundred_letters(self, run: Run) -> None:
-        ids = run.tokenizer.encode("abcdefghij" * 20)
-        result = run.translate_ids([ids], max_length=250)[0]
+        writer = run.writer({"max_length": 250})
+        result = writer.write([writer.prompt("abcdefghij" * 20)])[0][0]
         assert result.stopped in ("end", "limit")
         assert len(result.tokens) <= 250
 

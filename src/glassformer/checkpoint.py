@@ -68,8 +68,7 @@ def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  not a mapping
     except (SafetensorError, OSError) as error:
         raise CheckpointError(f"{path} is damaged or cut short ({error}); use another copy or train again") from error
-    written = notes.pop(CHECKSUM, None)
-    if written not in (None, _checksum(tensors, notes)):
+    if CHECKSUM in notes and notes[CHECKSUM] != _checksum(tensors, notes):
         raise CheckpointError(f"{path} is damaged: its tensors are not those that were written; use another copy")
     return tensors, notes
 
@@ -104,8 +103,9 @@ def _save(tensors: dict[str, Tensor], path: Path, notes: Mapping[str, str]) -> N
 
 
 def _checksum(tensors: Mapping[str, Tensor], notes: Mapping[str, str]) -> str:
-    """Return a hash of all that a file says: names, types, shapes and numbers, and the notes."""
-    digest = hashlib.sha256(repr(sorted(notes.items())).encode())
+    """Return a hash of all that a file says: names, types, shapes and numbers, and the other notes."""
+    others = sorted((name, note) for name, note in notes.items() if name != CHECKSUM)
+    digest = hashlib.sha256(repr(others).encode())
     for name in sorted(tensors):
         tensor = tensors[name]
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())

@@ -2,24 +2,29 @@
 
 config.toml              the whole configuration
 tokenizer.json           the vocabulary
+classes.json             a classifier's classes: a list of their names, in the order of its output
 metrics.jsonl            one line an evaluation
 snapshots/000100.safetensors   the weights along the way
 model.safetensors        the weights of the finished run; written last, so a directory without it is no run yet
 """
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, overload
+from typing import Any, overload
+
+import torch
 
 from glassformer.checkpoint import load_weights
-from glassformer.config.files import load_config
+from glassformer.config.files import load_config, with_decode
 from glassformer.config.run import Config
-from glassformer.decode.search import Hypothesis, greedy, greedy_steps
-from glassformer.errors import CheckpointError, ConfigError, DataError
+from glassformer.data.batch import pad
+from glassformer.errors import CheckpointError, ConfigError, DataError, DecodingError
 from glassformer.inspect.trace import Trace, trace
 from glassformer.model.transformer import Transformer
 from glassformer.text.tokenizer import Tokenizer
+from glassformer.writer import Writer, WrittenToken, read
 
 
 class RunFiles:
@@ -29,6 +34,7 @@ class RunFiles:
         self.directory = Path(directory)
         self.config = self.directory / "config.toml"
         self.tokenizer = self.directory / "tokenizer.json"
+        self.classes = self.directory / "classes.json"
         self.metrics = self.directory / "metrics.jsonl"
         self.weights = self.directory / "model.safetensors"
         self.snapshots = self.directory / "snapshots"
@@ -43,138 +49,164 @@ class RunFiles:
 
 
 @dataclass(frozen=True)
-class Candidate:
-    """A token that could come next."""
+class Classified:
+    """What an encoder-only model makes of one text."""
 
-    token: str
-    probability: float
-
-
-@dataclass(frozen=True)
-class WrittenToken:
-    """One step of decoding: what the decoder had, what it chose, and the most likely tokens."""
-
-    so_far: list[str]  # tokens that the decoder read, the start token first
-    chosen: Candidate
-    candidates: list[Candidate]  # the most likely ones, the chosen one among them
-
-
-@dataclass(frozen=True)
-class Translation:
-    """One line of output."""
-
-    text: str
-    tokens: list[str]
-    log_probability: float
-    stopped: Literal["end", "limit", "empty"]
+    label: str | None  # the most likely class; None: less likely than the threshold; "" for a blank text
+    probabilities: dict[str, float]  # of each class, the most likely first; none for a blank text
+    n_cut: int  # tokens that were cut off
 
 
 class Run:
     """A trained model with its vocabulary, ready to use."""
 
-    def __init__(self, config: Config, model: Transformer, tokenizer: Tokenizer, notes: dict[str, str]) -> None:
-        self.config, self.model, self.tokenizer, self.notes = config, model.eval(), tokenizer, notes
+    def __init__(
+        self,
+        config: Config,
+        model: Transformer,
+        tokenizer: Tokenizer,
+        notes: Mapping[str, str],
+        classes: Sequence[str] = (),
+    ) -> None:
+        """Put the parts of a run together; `classes` are the names of what a classifier chooses from."""
+        self.config, self.model, self.tokenizer = config, model.eval(), tokenizer
+        self.notes, self.classes = dict(notes), list(classes)
 
-    def translate_ids(self, sources: Sequence[Sequence[int]], *, max_length: int | None = None) -> list[Translation]:
-        """Translate sources given as ids; an empty one gives an empty translation.
+    def writer(
+        self,
+        decode: Mapping[str, Any] | None = None,
+        *,
+        ensemble: Sequence["Run"] = (),
+        batch_size: int = 64,
+        truncate: bool = False,
+    ) -> Writer:
+        """Return what writes texts with this run.
 
         Args:
-            sources: Ids of each source.
-            max_length: The most tokens to write, the end token included; None: the source's length and
-                `decode.extra_length` more.
-
-        """
-        return [
-            Translation(
-                self.tokenizer.decode(found.ids),
-                self.tokenizer.tokens(found.ids),
-                found.log_probability,
-                found.stopped,
-            )
-            for found in self._greedy(sources, max_length)
-        ]
-
-    def read(self, text: str) -> list[int]:
-        """Return the ids of a source.
+            decode: Fields of the configuration's [decode] to change: `{"beam_size": 8}`.
+            ensemble: Other runs that vote with this one, each with the same weight; of the same kind and vocabulary.
+            batch_size: How many texts are written at once.
+            truncate: Cut sources that are longer than learned positions, instead of refusing them.
 
         Raises:
-            DataError: The vocabulary cannot read it, or it is longer than the model's learned positions.
+            ConfigError: No such field, or a value that it cannot have.
+            DecodingError: A setting makes no sense for this model, or the runs do not go together.
 
         """
-        ids, longest = self.tokenizer.encode(text), self.config.model.longest
-        if longest is not None and len(ids) > longest:
-            raise DataError(f"the text has {len(ids)} tokens, but the model's learned positions end after {longest}")
-        return ids
+        for other in ensemble:
+            if other.config.model.kind != self.config.model.kind or other.tokenizer != self.tokenizer:
+                raise DecodingError("runs that vote together have one kind and one vocabulary, but these differ")
+        config = with_decode(self.config, decode or {}).decode
+        models = [self.model, *(other.model for other in ensemble)]
+        return Writer(models, self.tokenizer, config, batch_size=batch_size, truncate=truncate)
 
     @overload
-    def translate(self, text: str, *, max_length: int | None = None) -> str: ...
+    def translate(self, text: str, decode: Mapping[str, Any] | None = None) -> str: ...
     @overload
-    def translate(self, text: list[str], *, max_length: int | None = None) -> list[str]: ...
-    def translate(self, text: str | list[str], *, max_length: int | None = None) -> str | list[str]:
+    def translate(self, text: list[str], decode: Mapping[str, Any] | None = None) -> list[str]: ...
+    def translate(self, text: str | list[str], decode: Mapping[str, Any] | None = None) -> str | list[str]:
         """Translate one text, or several; a blank one stays blank.
 
         Raises:
             DataError: A text holds something that the vocabulary does not have; the message names it.
+            DecodingError: The model has no encoder, or no decoder.
 
         """
-        texts = [text] if isinstance(text, str) else text
-        results = self.translate_ids([self.read(one) for one in texts], max_length=max_length)
-        return results[0].text if isinstance(text, str) else [result.text for result in results]
+        if self.config.model.kind == "decoder":
+            raise DecodingError("a decoder alone has nothing to translate: generate is what it does")
+        return self._write(text, decode)
 
-    def steps(self, text: str, *, top: int = 3, max_length: int | None = None) -> list[WrittenToken]:
-        """Translate one text and show each step: what was read, what was chosen, the `top` most likely tokens."""
-        source = self.read(text)
-        if not source:
-            raise DataError("the text is blank: there is nothing to read")
-        ids, written = [self.tokenizer.start_id], []
-        n_steps = self._limit(source, max_length)
-        for step in greedy_steps(self.model, [source], start_id=ids[0], n_steps=n_steps):
-            probabilities = step.log_probabilities[0].exp()
-            best, best_ids = probabilities.topk(min(top, len(probabilities)))
-            tokens = self.tokenizer.tokens(best_ids.tolist())
-            candidates = [Candidate(token, p) for token, p in zip(tokens, best.tolist(), strict=True)]
-            chosen = int(step.chosen[0])
-            token = Candidate(self.tokenizer.tokens([chosen])[0], float(probabilities[chosen]))
-            written.append(WrittenToken(self.tokenizer.tokens(ids), token, candidates))
-            if chosen == self.tokenizer.end_id:
-                break
-            ids.append(chosen)
-        return written
+    @overload
+    def generate(self, text: str, decode: Mapping[str, Any] | None = None) -> str: ...
+    @overload
+    def generate(self, text: list[str], decode: Mapping[str, Any] | None = None) -> list[str]: ...
+    def generate(self, text: str | list[str], decode: Mapping[str, Any] | None = None) -> str | list[str]:
+        """Go on from one text, or several, and return what comes after it; nothing after a blank one.
+
+        Raises:
+            DataError: A text holds something that the vocabulary does not have; the message names it.
+            DecodingError: The model is no decoder alone.
+
+        """
+        if self.config.model.kind == "encoder-decoder":
+            raise DecodingError("an encoder–decoder has no text to go on from: translate is what it does")
+        return self._write(text, decode)
+
+    def steps(self, text: str, *, top: int = 3, decode: Mapping[str, Any] | None = None) -> list[WrittenToken]:
+        """Write greedily from one text and show each step: what was read, what was chosen, the most likely tokens."""
+        writer = self.writer({"beam_size": 1, "n_best": 1, **(decode or {})})
+        return writer.steps(writer.prompt(text), top=top)
+
+    @torch.inference_mode()
+    def classify(
+        self, texts: Sequence[str], *, threshold: float = 0.0, batch_size: int = 64, truncate: bool = False
+    ) -> list[Classified]:
+        """Name the class of each text.
+
+        Args:
+            texts: A blank one has no class.
+            threshold: The smallest probability with which a class is named.
+            batch_size: How many texts are read at once.
+            truncate: Cut texts that are longer than learned positions, instead of refusing them.
+
+        Raises:
+            DataError: A text cannot be read.
+            DecodingError: The model is no classifier of whole texts.
+
+        """
+        model = self.config.model
+        if model.classifier is None or model.classifier.pooling == "none":
+            raise DecodingError(f"this model does not classify texts: it is of kind {model.kind!r}")
+        read_texts = [read(text, self.tokenizer, model.longest, truncate=truncate) for text in texts]
+        results = [Classified("", {}, 0) for _ in texts]
+        order = sorted((i for i, (ids, _) in enumerate(read_texts) if ids), key=lambda i: len(read_texts[i][0]))
+        device = next(self.model.parameters()).device
+        for start in range(0, len(order), batch_size):
+            rows = order[start : start + batch_size]
+            ids, is_real = pad([read_texts[i][0] for i in rows])
+            logits = self.model(ids.to(device), source_is_real=None if is_real is None else is_real.to(device))
+            for i, row in zip(rows, logits.double().softmax(dim=-1).tolist(), strict=True):
+                ranked = sorted(zip(self.classes, row, strict=True), key=lambda pair: -pair[1])
+                best, probability = ranked[0]
+                results[i] = Classified(best if probability >= threshold else None, dict(ranked), read_texts[i][1])
+        return results
 
     def trace(self, text: str, target: str | None = None, *, only: str | Sequence[str] = "*") -> Trace:
         """Run the model once on a text and return its tensors by name, with the tokens of both sides.
 
         Args:
             text: The source.
-            target: What the decoder reads after its start token; None: what the model itself writes.
+            target: What the decoder reads after its start token; None: what the model itself writes, greedily.
             only: Names, or patterns such as "decoder.*.weights".
 
         """
-        source = self.read(text)
-        if not source:
+        writer = self.writer({"beam_size": 1, "n_best": 1})
+        prompt = writer.prompt(text)
+        if prompt.is_blank:
             raise DataError("the text is blank: there is nothing to read")
-        written = self._greedy([source], None)[0].ids if target is None else self.tokenizer.encode(target)
-        read = [self.tokenizer.start_id, *written]
-        tensors = trace(self.model, [source], [read], only=only)
+        written = writer.write([prompt])[0][0].ids if target is None else self.tokenizer.encode(target)
+        target_ids = [*prompt.read, *written]
+        tensors = trace(self.model, None if prompt.source is None else [prompt.source], [target_ids], only=only)
         names = self.tokenizer.tokens
-        return Trace(tensors, source_tokens=names(source), target_tokens=names(read))
+        return Trace(tensors, source_tokens=names(prompt.source or ()), target_tokens=names(target_ids))
 
-    def _greedy(self, sources: Sequence[Sequence[int]], max_length: int | None) -> list[Hypothesis]:
-        limits = [self._limit(source, max_length) for source in sources]
-        start_id, end_id = self.tokenizer.start_id, self.tokenizer.end_id
-        return greedy(self.model, sources, start_id=start_id, end_id=end_id, limits=limits)
-
-    def _limit(self, source: Sequence[int], max_length: int | None) -> int:
-        limit = len(source) + self.config.decode.extra_length if max_length is None else max_length
-        table = self.config.model.longest
-        return limit if table is None else min(limit, table)
+    def _write(self, text: str | list[str], decode: Mapping[str, Any] | None) -> str | list[str]:
+        writer = self.writer(decode)
+        prompts = [writer.prompt(one, number=i) for i, one in enumerate([text] if isinstance(text, str) else text)]
+        texts = [results[0].text for results in writer.write(prompts)]
+        return texts[0] if isinstance(text, str) else texts
 
 
-def load(directory: str | Path) -> Run:
+def load(directory: str | Path, *, device: str = "cpu") -> Run:
     """Open a finished run.
+
+    Args:
+        directory: Where it is.
+        device: Where its model works: "cpu", "cuda", "cuda:1", "mps".
 
     Raises:
         CheckpointError: There is no run, it is not finished, or one of its files is damaged.
+        DecodingError: There is no such device.
 
     """
     files = RunFiles(directory)
@@ -194,11 +226,42 @@ def load(directory: str | Path) -> Run:
     except ConfigError as error:
         raise CheckpointError(f"the run {files.directory} is damaged: {error}") from error
     tokenizer = Tokenizer.load(files.tokenizer)
+    for size in (config.model.source_vocabulary, config.model.target_vocabulary):
+        if size not in (None, tokenizer.size):
+            raise CheckpointError(f"{files.tokenizer} has {tokenizer.size} tokens, but the model was built for {size}")
+    classes = _read_classes(files, config)
     model = Transformer(config)
     notes = load_weights(model, files.weights)
-    if tokenizer.size != config.model.target_vocabulary:
+    return Run(config, _placed(model, device), tokenizer, notes, classes)
+
+
+def _read_classes(files: RunFiles, config: Config) -> list[str]:
+    if config.model.classifier is None:
+        return []
+    try:
+        names = json.loads(files.classes.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"cannot read the names of the classes, {files.classes}: {error}") from error
+    n = config.model.classifier.classes
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names) or len(set(names)) != n:
         raise CheckpointError(
-            f"{files.tokenizer} has {tokenizer.size} tokens, but the model was built for "
-            f"{config.model.target_vocabulary}"
+            f"{files.classes} must hold a list of {n} different names, as many as the model's classes"
         )
-    return Run(config, model, tokenizer, notes)
+    return names
+
+
+def _placed(model: Transformer, device: str) -> Transformer:
+    """Put a model where it is to work.
+
+    On a CPU, a matrix with more outputs than inputs is laid out by columns: PyTorch's product with one row is then up
+    to three times faster, and with many rows no slower. Names, shapes and values stay.
+    """
+    try:
+        model = model.to(device)
+    except (RuntimeError, AssertionError) as error:
+        raise DecodingError(f"the device {device!r} cannot be used: {str(error).splitlines()[0]}") from error
+    if next(model.parameters()).device.type == "cpu":
+        for module in model.modules():
+            if isinstance(module, torch.nn.Linear) and module.out_features > module.in_features:
+                module.weight.data = module.weight.data.t().contiguous().t()
+    return model

@@ -1,14 +1,18 @@
 """What has to be the same is the same, for every combination of choices: differences of at most 1e-5 in float32."""
 
 import itertools
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
+from glassformer.config import DecodeConfig
 from glassformer.data.batch import pad
-from glassformer.decode.search import greedy
+from glassformer.decode.hypothesis import Prompt
+from glassformer.decode.rules import Rules
+from glassformer.decode.search import search
 from glassformer.inspect.count import count
 from glassformer.inspect.trace import taps, watch
 from glassformer.model.transformer import Memory, Transformer
@@ -158,7 +162,7 @@ def test_cache_rows_can_be_reordered(sides: list[Sides], rows: list[int]) -> Non
         whole = side.decode(target=target, is_real=is_real)
         cache = side.model.new_cache()
         side.decode(target=target[:, :3], is_real=is_real[:, :3], cache=cache)
-        cache.select(chosen)
+        cache.select(chosen, chosen)
         outs = [side.decode(chosen, target=target[chosen, place : place + 1], cache=cache) for place in (3, 4)]
         assert_same(torch.cat(outs, dim=1), whole[chosen][:, 3:])
 
@@ -235,15 +239,53 @@ def test_a_sequence_that_is_all_padding_spoils_nothing(sides: list[Sides]) -> No
 
 
 def test_teacher_forced_score_is_the_decoders_own(sides: list[Sides]) -> None:
+    """Greedy and with a beam, whose rows share their source's keys and values; prompts of several lengths."""
+    for side in sides:
+        if side.target is None:
+            continue
+        has_source = side.source is not None
+        prompts = [
+            Prompt(source if has_source else None, [1] if has_source else [1, *source[:3]], LONGEST - 4)
+            for source in SOURCES
+        ]
+        for beam_size in (1, 3):
+            settings = DecodeConfig(beam_size=beam_size, length_penalty="none")
+            found = search([side.model], prompts, Rules(2), settings)
+            for prompt, (hypothesis,) in zip(prompts, found, strict=True):
+                chosen = [*hypothesis.ids, 2] if hypothesis.stopped == "end" else hypothesis.ids
+                source = torch.tensor([prompt.source]) if has_source else None
+                logits = side.model(source, torch.tensor([[*prompt.read, *chosen[:-1]]]))[0, len(prompt.read) - 1 :]
+                forced = logits.log_softmax(-1).gather(1, torch.tensor(chosen)[:, None]).sum()
+                assert float(forced) == pytest.approx(hypothesis.log_probability, abs=TOLERANCE * len(chosen))
+                assert hypothesis.score == hypothesis.log_probability
+
+
+@pytest.mark.parametrize("is_watched", [False, True])
+def test_rows_that_share_a_memory(sides: list[Sides], is_watched: bool) -> None:
+    """A memory of three rows serves six targets, two side by side; the result is that of a memory of six."""
+    twice = torch.tensor([0, 0, 1, 1, 2, 2])
+    target = torch.tensor([[1, 6, 0, 14], [1, 19, 8, 2], [1, 10, 4, 16], [1, 3, 3, 7], [1, 5, 9, 2], [1, 2, 2, 2]])
     for side in sides:
         if side.kind != "encoder-decoder":
             continue
-        found = greedy(side.model, SOURCES, start_id=1, end_id=2, limits=[LONGEST - 4] * 3)
-        for source, hypothesis in zip(SOURCES, found, strict=True):
-            chosen = [*hypothesis.ids, 2] if hypothesis.stopped == "end" else hypothesis.ids
-            logits = side.model(torch.tensor([source]), torch.tensor([[1, *chosen[:-1]]]))
-            forced = logits.log_softmax(-1)[0].gather(1, torch.tensor(chosen)[:, None]).sum()
-            assert float(forced) == pytest.approx(hypothesis.log_probability, abs=TOLERANCE * len(chosen))
+        whole = side.decode(twice, target=target)
+        with watch(side.model, "*.weights") if is_watched else nullcontext():
+            assert_same(side.decode(target=target), whole)
+            cache = side.model.new_cache()
+            outs = [side.decode(target=target[:, place : place + 1], cache=cache) for place in range(2)]
+            order = torch.tensor([1, 0, 3, 3, 4, 5])  # within each source; the memory's rows stay
+            cache.select(order, None)
+            outs = [out[order] for out in outs]
+            target_ = torch.cat([target[order, :2], target[:, 2:]], dim=1)
+            outs += [side.decode(target=target_[:, place : place + 1], cache=cache) for place in (2, 3)]
+            assert_same(torch.cat(outs, dim=1), side.decode(twice, target=target_))
+
+
+def test_the_last_places_alone(sides: list[Sides]) -> None:
+    for side in sides:
+        if side.target is not None:
+            last = side.decode(target=side.target, is_real=side.target_is_real, last=2)
+            assert_same(last, side.out[:, -2:], side.target_is_real[:, -2:])
 
 
 def test_closed_form_counts_the_built_model(sides: list[Sides]) -> None:

@@ -93,7 +93,7 @@ class TestTranslate:
     def test_json(self, cli: Cli, run_directory: Path) -> None:
         done = cli("translate", run_directory, "--json", stdin="a b c\n\nz\n")
         first, second, third = map(loaded, done.stdout.splitlines())
-        assert first.keys() == {"source", "target", "tokens", "log_probability", "stopped"}
+        assert first.keys() == {"source", "target", "tokens", "score", "log_probability", "stopped"}
         assert (first["source"], first["target"], first["tokens"]) == ("a b c", "c b a", ["c", "b", "a"])
         assert first["stopped"] == "end"
         assert -2 < first["log_probability"] < 0

@@ -15,21 +15,32 @@ MODULES = sorted(path for path in SOURCE.rglob("*.py"))
 LEVELS: list[dict[str, tuple[str, ...]]] = [
     {"errors": ()},
     {"config": ("model", "run", "files"), "files": ()},
-    {"model": ("tap", "dropout", "cache", "position", "attention", "layer", "transformer"), "text": ("tokenizer",)},
+    {"model": ("tap", "dropout", "cache", "position", "attention", "layer", "transformer"), "text": ("lines", "tokenizer")},
     {"data": ("batch", "tasks"), "checkpoint": ()},
-    {"decode": ("search",), "inspect": ("trace", "shapes", "count", "positions")},
+    {
+        "decode": (
+            "hypothesis", "rules", "state", "sample", "greedy", "beam", "search", "score", "parallel",
+        ),
+        "inspect": ("trace", "shapes", "count", "positions"),
+    },
+    {"writer": ()},
     {"run": ()},
+    {"evaluate": ("metrics", "paired", "report")},
     {"learn": ("schedule", "loss", "trainer")},
     {},  # serve, explorer
     {
         "cli": (
-            "show", "lines", "options", "progress", "translate", "steps", "trace", "count", "shapes", "positions",
-            "schedule", "train", "demo", "main",
+            "show", "lines", "options", "decoding", "progress", "writing", "translate", "generate", "classify", "steps",
+            "score", "evaluate", "trace", "count", "shapes", "positions", "schedule", "train", "demo", "main",
         ),
     },
 ]  # fmt: skip
 LEVEL = {folder: level for level, folders in enumerate(LEVELS) for folder in folders}
 ORDER = {folder: modules for folders in LEVELS for folder, modules in folders.items()}
+VERBS = (
+    "demo", "train", "translate", "generate", "classify", "steps", "score", "evaluate", "trace", "count", "shapes",
+    "positions", "schedule",
+)  # fmt: skip
 FRONT = {("__init__",), ("__main__",)}  # the package's own face may import anything
 
 
@@ -105,5 +116,5 @@ def test_help_and_usage_errors_need_no_torch(arguments: tuple[str, ...]) -> None
 
 def test_help_lists_every_verb() -> None:
     done = subprocess.run([sys.executable, "-m", "glassformer", "--help"], capture_output=True, text=True, check=True)
-    for verb in ("demo", "train", "translate", "steps", "trace", "count", "shapes", "positions", "schedule"):
+    for verb in VERBS:
         assert f" {verb} " in done.stdout

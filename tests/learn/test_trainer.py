@@ -10,7 +10,7 @@ import torch
 from glassformer.checkpoint import read_weights
 from glassformer.config import Config, preset
 from glassformer.data.batch import IGNORED
-from glassformer.decode.search import Hypothesis
+from glassformer.decode.hypothesis import Hypothesis
 from glassformer.errors import CheckpointError, ConfigError, TrainingError
 from glassformer.learn.loss import cross_entropy
 from glassformer.learn.schedule import learning_rate
@@ -121,7 +121,7 @@ def test_one_seed_gives_one_run_and_leaves_the_callers_numbers_alone(tmp_path: P
 )
 def test_which_snapshots_are_averaged(tmp_path: Path, overrides: tuple[str, ...], expected: str) -> None:
     run = Trainer(short(*overrides), tmp_path / "run", ignore).train()
-    assert run.notes == {"weights": expected} == load(tmp_path / "run").notes
+    assert run.notes["weights"] == expected == load(tmp_path / "run").notes["weights"]
 
 
 def test_snapshot_0_is_the_untrained_model(tmp_path: Path) -> None:
@@ -129,17 +129,17 @@ def test_snapshot_0_is_the_untrained_model(tmp_path: Path) -> None:
     torch.manual_seed(0)
     fresh = Transformer(preset("reversal"))
     found, notes = read_weights(RunFiles(tmp_path / "run").snapshot(0))
-    assert notes == {"weights": "after step 0"}
+    assert notes["weights"] == "after step 0"
     assert all(torch.equal(found[name], parameter) for name, parameter in fresh.named_parameters())
 
 
 def test_exact_match_asks_for_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The right letters without the end token are not the right answer."""
     trainer = Trainer(short(), tmp_path / "run", ignore)
-    answers = [Hypothesis(row[:-1], 0.0, "end") for row in trainer._answers]
-    answers[0] = Hypothesis(answers[0].ids, 0.0, "limit")
-    answers[1] = Hypothesis(answers[1].ids[1:], 0.0, "end")
-    monkeypatch.setattr("glassformer.learn.trainer.greedy", lambda *_, **__: answers)
+    answers = [Hypothesis(row[:-1], 0.0, 0.0, "end") for row in trainer._answers]
+    answers[0] = Hypothesis(answers[0].ids, 0.0, 0.0, "limit")
+    answers[1] = Hypothesis(answers[1].ids[1:], 0.0, 0.0, "end")
+    monkeypatch.setattr("glassformer.learn.trainer.write", lambda *_, **__: [[answer] for answer in answers])
     assert trainer._measure(Transformer(preset("reversal")))[1] == pytest.approx(0.8)
 
 

@@ -13,7 +13,7 @@ LETTERS = Tokenizer.letters("abcdefghij")
 
 
 def test_ids_are_the_tutorials() -> None:
-    assert (LETTERS.pad_id, LETTERS.start_id, LETTERS.end_id, LETTERS.size) == (0, 1, 2, 13)
+    assert (LETTERS.id_of("<pad>"), LETTERS.start_id, LETTERS.end_id, LETTERS.size) == (0, 1, 2, 13)
     assert LETTERS.encode("c a b e d") == [5, 3, 4, 7, 6]
     assert LETTERS.tokens(range(13)) == ["<pad>", "<s>", "</s>", *"abcdefghij"]
 
@@ -80,7 +80,7 @@ def test_file_without_special_tokens(tmp_path: Path) -> None:
     path = tmp_path / "tokenizer.json"
     LETTERS.save(path)
     path.write_text(path.read_text().replace("</s>", "<end>"))
-    with pytest.raises(CheckpointError, match="does not fit: the vocabulary has no token '</s>'"):
+    with pytest.raises(CheckpointError, match="does not fit: the vocabulary has no end token: one of </s>, <eos>"):
         Tokenizer.load(path)
 
 

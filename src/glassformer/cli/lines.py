@@ -1,31 +1,39 @@
-"""Lines in, lines out: a line ends at a newline and at nothing else."""
+"""What the text verbs read: arguments, files, or standard input; and how they write one line for each."""
 
 import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import typer
+
+from glassformer.text.lines import decoded, file_lines
 
 
-def lines_of(arguments: Sequence[str] | None) -> Iterator[str]:
-    """Yield each argument as a line, or without arguments the lines of standard input.
+class Line(NamedTuple):
+    """One line of input."""
 
-    Bytes that are not UTF-8 stay in their line as lone surrogates, for the tokenizer to refuse: one bad line does not
-    take its neighbours with it.
+    number: int  # counted from 1 over all of the input
+    where: str  # for messages: "line 7", "corpus.en, line 7"
+    text: str
+
+
+def lines_of(arguments: Sequence[str] | None, files: Sequence[Path] | None = None) -> Iterator[Line]:
+    """Yield each argument as a line, or the lines of the files one after the other, or those of standard input."""
+    if arguments and files:
+        raise typer.BadParameter("give texts as arguments or files with --input, not both", param_hint="--input")
+    for number, (where, text) in enumerate(_read(arguments, files), start=1):
+        yield Line(number, where or f"line {number}", text)
+
+
+def chunks(lines: Iterator[Line], batch_size: int) -> Iterator[list[Line]]:
+    """Yield the lines in groups of many batches, to be sorted by length inside.
+
+    Line by line where a person types them, and where a batch is one line: then each is answered before the next.
     """
-    if arguments:
-        yield from (argument.replace("\n", " ") for argument in arguments)
-        return
-    if sys.stdin is None:  # closed by the caller
-        return
-    for number, raw in enumerate(sys.stdin.buffer, start=1):
-        line = raw.removesuffix(b"\n").removesuffix(b"\r")
-        if number == 1:
-            line = line.removeprefix(b"\xef\xbb\xbf")  # a byte order mark is no text
-        yield line.decode("utf-8", errors="surrogateescape")
-
-
-def chunks(lines: Iterator[str]) -> Iterator[list[str]]:
-    """Yield the lines in groups of 64, the last one as long as it is; line by line where a person types them."""
-    size = 1 if sys.stdin is not None and sys.stdin.isatty() else 64
-    group: list[str] = []
+    at_a_terminal = sys.stdin is not None and sys.stdin.isatty()
+    size = 1 if at_a_terminal or batch_size == 1 else 16 * batch_size
+    group: list[Line] = []
     for line in lines:
         group.append(line)
         if len(group) == size:
@@ -33,3 +41,13 @@ def chunks(lines: Iterator[str]) -> Iterator[list[str]]:
             group = []
     if group:
         yield group
+
+
+def _read(arguments: Sequence[str] | None, files: Sequence[Path] | None) -> Iterator[tuple[str, str]]:
+    if arguments:
+        yield from (("", argument.replace("\n", " ")) for argument in arguments)
+    elif files:
+        for path in files:
+            yield from ((f"{path}, line {number}", text) for number, text in enumerate(file_lines(path), start=1))
+    elif sys.stdin is not None:  # else closed by the caller
+        yield from (("", text) for text in decoded(sys.stdin.buffer))

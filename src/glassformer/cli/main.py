@@ -9,10 +9,14 @@ from typing import Annotated, TextIO
 
 import typer
 
+from glassformer.cli.classify import classify
 from glassformer.cli.count import count
 from glassformer.cli.demo import demo
+from glassformer.cli.evaluate import evaluate
+from glassformer.cli.generate import generate
 from glassformer.cli.positions import positions
 from glassformer.cli.schedule import schedule
+from glassformer.cli.score import score
 from glassformer.cli.shapes import shapes
 from glassformer.cli.steps import steps
 from glassformer.cli.trace import trace
@@ -21,7 +25,10 @@ from glassformer.cli.translate import translate
 from glassformer.errors import ConfigError, GlassformerError
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
-for verb in (demo, train, translate, steps, trace, count, shapes, positions, schedule):
+VERBS = (
+    demo, train, translate, generate, classify, steps, score, evaluate, trace, count, shapes, positions, schedule,
+)  # fmt: skip
+for verb in VERBS:
     app.command()(verb)
 
 

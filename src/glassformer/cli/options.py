@@ -11,19 +11,31 @@ RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run director
 ConfigArgument = Annotated[
     str, typer.Argument(metavar="X", help="A preset, a TOML file, or a run directory.", show_default=False)
 ]
+TextsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[TEXT]...", help="Texts, one an argument; without any, the lines of standard input."),
+]
+InputOption = Annotated[
+    list[Path] | None,
+    typer.Option("--input", metavar="FILE", help="Read the lines of this file instead, .gz too. Repeatable."),
+]
 SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="FIELD=VALUE", help="Change a field: --set model.d_model=128. Repeatable."),
 ]
-MaxLengthOption = Annotated[
-    int | None,
+EnsembleOption = Annotated[
+    list[Path] | None,
     typer.Option(
-        min=1,
-        max=LARGEST,
-        help="Write at most so many tokens, the end token included. [default: source length + decode.extra_length]",
-        show_default=False,
+        "--ensemble",
+        metavar="RUN",
+        help="Another run of the same vocabulary; the mean of their probabilities counts. Repeatable.",
     ),
 ]
+BatchSizeOption = Annotated[int, typer.Option(min=1, max=LARGEST, help="Lines that are worked on together.")]
+TruncateOption = Annotated[
+    bool, typer.Option("--truncate", help="Cut texts that are longer than learned positions instead of refusing them.")
+]
+DeviceOption = Annotated[str, typer.Option(help="Where the model works: cpu, cuda, cuda:1, mps.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 
 

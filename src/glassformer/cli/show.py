@@ -17,9 +17,14 @@ STEPS = (0.05, 0.25, 0.5, 0.75)
 
 
 def print_json(value: Any) -> None:
-    """Print one JSON object on one line; numbers that JSON does not have (infinity, NaN) become null."""
-    text = json.dumps(_plain(value), ensure_ascii=False)
-    typer.echo(text.encode("utf-8", "surrogateescape").decode("utf-8", "replace"))  # JSON is UTF-8, whatever came in
+    """Print one JSON object on one line."""
+    typer.echo(as_json(value))
+
+
+def as_json(value: Any, indent: int | None = None) -> str:
+    """Write a value as JSON; numbers that JSON does not have (infinity, NaN) become null."""
+    text = json.dumps(_plain(value), ensure_ascii=False, indent=indent)
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")  # JSON is UTF-8, whatever came in
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, align: str, title: str = "") -> None:

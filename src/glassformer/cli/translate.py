@@ -1,56 +1,57 @@
 """`glassformer translate`: lines in, translated lines out."""
 
-import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from glassformer.cli.lines import chunks, lines_of
-from glassformer.cli.options import JsonOption, MaxLengthOption, RunArgument
-from glassformer.cli.show import print_json
-from glassformer.errors import DataError
+from glassformer.cli.decoding import decoding
+from glassformer.cli.lines import lines_of
+from glassformer.cli.options import (
+    BatchSizeOption,
+    DeviceOption,
+    EnsembleOption,
+    InputOption,
+    JsonOption,
+    RunArgument,
+    TextsArgument,
+    TruncateOption,
+)
+from glassformer.cli.writing import Shown, load_runs, write_lines
+from glassformer.errors import DecodingError
 
 
+@decoding()
 def translate(
     run: RunArgument,
-    text: Annotated[
-        list[str] | None,
-        typer.Argument(help="Texts, one an argument; without any, the lines of standard input."),
-    ] = None,
-    max_length: MaxLengthOption = None,
+    text: TextsArgument = None,
+    input: InputOption = None,
+    prefix: Annotated[str, typer.Option(help="What every translation begins with.")] = "",
+    scores: Annotated[
+        bool, typer.Option("--scores", help="Print score and log-probability before the text, with tabs between.")
+    ] = False,
+    alignments: Annotated[
+        bool,
+        typer.Option(
+            "--alignments",
+            help="Print where each target token looked, before the text: source-target, counted from 0 (Pharaoh).",
+        ),
+    ] = False,
+    ensemble: EnsembleOption = None,
+    batch_size: BatchSizeOption = 64,
+    truncate: TruncateOption = False,
+    device: DeviceOption = "cpu",
     json: JsonOption = False,
+    decode: dict[str, Any] = {},  # noqa: B006  filled by `decoding`
 ) -> None:
     """Translate each line with a trained encoder–decoder; a blank line stays blank.
 
-    A line that the vocabulary cannot read gives an empty line, a message on standard error, and exit code 1 at the end.
+    A line that the vocabulary cannot read gives an empty line, a message on standard error, and exit code 1 at the
+    end. With --n-best the number of the line and the rank stand before each result.
     """
-    from glassformer.run import load
-
-    loaded = load(run)
-    unreadable = n_lines = 0
-    for group in chunks(lines_of(text)):
-        sources: list[list[int]] = []
-        problems: dict[int, str] = {}
-        for i, line in enumerate(group):
-            try:
-                sources.append(loaded.read(line))
-            except DataError as error:
-                problems[i] = str(error)
-                sources.append([])
-        for i, found in enumerate(loaded.translate_ids(sources, max_length=max_length)):
-            n_lines += 1
-            if i in problems:
-                typer.echo(f"line {n_lines}: {problems[i]}", err=True)
-            if found.stopped == "limit":
-                typer.echo(f"line {n_lines}: cut at the length limit of {len(found.tokens)} tokens", err=True)
-            if json:
-                result: dict[str, object] = {"source": group[i], "target": found.text, "tokens": found.tokens}
-                result |= {"log_probability": found.log_probability, "stopped": found.stopped}
-                print_json(result | ({"stopped": "unreadable", "error": problems[i]} if i in problems else {}))
-            else:
-                typer.echo(found.text)
-        unreadable += len(problems)
-        if sys.stdout is not None:
-            sys.stdout.flush()
-    if unreadable:
-        raise typer.Exit(1)
+    loaded, others = load_runs(run, ensemble, device)
+    if loaded.config.model.kind != "encoder-decoder":
+        verb = "generate" if loaded.config.model.kind == "decoder" else "classify"
+        raise DecodingError(f"{run} is no encoder–decoder: it does not translate; use {verb}")
+    writer = loaded.writer(decode, ensemble=others, batch_size=batch_size, truncate=truncate)
+    shown = Shown(scores=scores, alignments=alignments, n_best=writer.config.n_best > 1, json=json)
+    write_lines(writer, lines_of(text, input), shown, prefix=prefix)

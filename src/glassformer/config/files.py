@@ -1,7 +1,7 @@
 """Configurations as TOML files: presets, a user's own, overrides from the command line."""
 
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any, get_args
@@ -66,15 +66,31 @@ def parse(text: str, where: str, overrides: Iterable[str] = ()) -> Config:
         raise ConfigError(f"{where} is not valid TOML: {error}") from error
     for override in [overrides] if isinstance(overrides, str) else overrides:
         _apply(values, override)
-    try:
-        return Config.model_validate(values)
-    except ValidationError as error:
-        raise ConfigError(f"{where}: " + "; ".join(map(_sentence, error.errors()))) from None
+    return _validated(values, f"{where}: ")
 
 
 def dump(config: Config) -> str:
     """Return the configuration as TOML with every field that is set, defaults included."""
     return tomli_w.dumps(config.model_dump(mode="python", exclude_none=True))
+
+
+def with_decode(config: Config, changes: Mapping[str, Any]) -> Config:
+    """Return the configuration with some fields of [decode] changed; None leaves one as it is.
+
+    Raises:
+        ConfigError: No such field, or a value that it cannot have.
+
+    """
+    values = config.model_dump(mode="python", exclude_none=True)
+    values["decode"] |= {name: value for name, value in changes.items() if value is not None}
+    return _validated(values)
+
+
+def _validated(values: dict[str, Any], where: str = "") -> Config:
+    try:
+        return Config.model_validate(values)
+    except ValidationError as error:
+        raise ConfigError(where + "; ".join(map(_sentence, error.errors()))) from None
 
 
 def _apply(values: dict[str, Any], override: str) -> None:

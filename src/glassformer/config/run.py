@@ -6,6 +6,8 @@ from pydantic import Field, model_validator
 
 from glassformer.config.model import Count, Frozen, ModelConfig, Rate
 
+Size = Annotated[int, Field(ge=0, le=2**31 - 1)]
+
 
 class DataConfig(Frozen):
     """Where the examples come from. The reversal task makes its own: letters in, the same letters backwards out."""
@@ -53,9 +55,48 @@ class TrainConfig(Frozen):
 
 
 class DecodeConfig(Frozen):
-    """How a model writes."""
+    """How a model writes (section 6.1). Lengths count what is written: a forced prefix and the end token, no prompt."""
 
-    extra_length: Annotated[int, Field(ge=0, le=2**31 - 1)] = 50  # at most source length + 50 tokens (section 6.1)
+    # how many hypotheses go on at each step (the paper: 4); 1: the most likely token each time, which is greedy
+    beam_size: Count = 1
+    n_best: Count = 1  # how many results a line gives: without sampling at most beam_size
+    # a hypothesis of n tokens has the score log-probability / penalty: wu ((5 + n) / 6)^α (Wu et al. 2016, the
+    # paper's), power n^α, average n, none 1
+    length_penalty: Literal["wu", "power", "average", "none"] = "wu"
+    alpha: Annotated[float, Field(ge=-10.0, le=10.0)] | None = None  # α; unset: 0.6; only for wu and power
+    extra_length: Size = 50  # at most source length + 50 tokens; a decoder alone has no source: 50
+    max_length: Count | None = None  # this many instead
+    min_length: Size = 0  # the end token may not come earlier
+    forbidden: tuple[str, ...] = Field((), strict=False)  # tokens that are never written
+    no_repeat_ngram: Size = 0  # no n tokens in a row occur twice in what is written; 0: they may
+    sample: bool = False  # draw each token by its probability
+    temperature: Annotated[float, Field(gt=0.0)] = 1.0  # logits are divided by it before a token is drawn
+    top_k: Count | None = None  # draw from the k most likely tokens
+    top_p: Annotated[float, Field(gt=0.0, le=1.0)] | None = None  # from the fewest that have this share together
+    seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = 0  # with the number of the line, it decides what is drawn
+
+    @property
+    def penalty_exponent(self) -> float:
+        """α of the length penalty."""
+        return 0.6 if self.alpha is None else self.alpha
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.alpha is not None and self.length_penalty not in ("wu", "power"):
+            raise ValueError(f"alpha belongs to the length penalties wu and power, not to {self.length_penalty!r}")
+        if self.max_length is not None and self.min_length > self.max_length:
+            raise ValueError(f"min_length={self.min_length} is more than max_length={self.max_length}")
+        if self.sample and self.beam_size != 1:
+            raise ValueError(f"sample draws its tokens, which has no beam: leave beam_size={self.beam_size} out")
+        if not self.sample:
+            for name, unset in (("temperature", 1.0), ("top_k", None), ("top_p", None), ("seed", 0)):
+                if getattr(self, name) != unset:
+                    raise ValueError(f"{name} belongs to sampling: set sample too")
+            if self.n_best > self.beam_size:
+                raise ValueError(
+                    f"n_best={self.n_best} results need a beam as wide, but beam_size={self.beam_size}: set both"
+                )
+        return self
 
 
 class Config(Frozen):

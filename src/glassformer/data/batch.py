@@ -34,16 +34,17 @@ def is_real(lengths: Tensor, n_columns: int) -> Tensor | None:
     return torch.arange(n_columns, device=lengths.device) < lengths[:, None]
 
 
-def pad(rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor | None]:
+def pad(rows: Sequence[Sequence[int]], *, left: bool = False) -> tuple[Tensor, Tensor | None]:
     """Lay rows of ids side by side: ids (B, S) and which of them are real, None where nothing is padded.
 
-    The fill is id 0, whatever that stands for: what is real comes from the lengths.
+    The fill is id 0, whatever that stands for: what is real comes from the lengths. It stands on the right, or on the
+    left, where the last column then holds the last token of every row.
     """
-    lengths = torch.tensor([len(row) for row in rows])
-    ids = torch.zeros(len(rows), int(lengths.max()), dtype=torch.long)
-    for i, row in enumerate(rows):
-        ids[i, : len(row)] = torch.tensor(row, dtype=torch.long)
-    return ids, is_real(lengths, ids.shape[1])
+    lengths = [len(row) for row in rows]
+    n = max(lengths)
+    ids = torch.tensor([[0] * (n - len(row)) + [*row] if left else [*row] + [0] * (n - len(row)) for row in rows])
+    real = is_real(torch.tensor(lengths), n)
+    return ids.long().view(len(rows), n), real.flip(1) if left and real is not None else real
 
 
 def unpad(ids: Tensor, is_real: Tensor | None) -> list[list[int]]:

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from glassformer.config.run import DataConfig
-from glassformer.data.batch import IGNORED, Batch, is_real
+from glassformer.data.batch import IGNORED, Batch, is_real, unpad
 from glassformer.text.tokenizer import Tokenizer
 
 LETTERS = "abcdefghij"
@@ -27,9 +27,15 @@ class Reversal:
         """Return the test sequences: the same in every run, whatever its seed."""
         return self.examples(self.config.test_size, np.random.default_rng(TEST_SEED))
 
+    def test_pairs(self) -> list[tuple[str, str]]:
+        """Return the test sequences as texts: letters, and the same letters backwards."""
+        test, decode = self.test_batch(), self.tokenizer.decode
+        sources, answers = unpad(test.source, test.source_is_real), unpad(test.labels, test.labels != IGNORED)
+        return [(decode(source), decode(answer)) for source, answer in zip(sources, answers, strict=True)]
+
     def examples(self, size: int, random: np.random.Generator) -> Batch:
         """Draw examples: the length first, evenly, then each letter, evenly."""
-        pad, start, end = self.tokenizer.pad_id, self.tokenizer.start_id, self.tokenizer.end_id
+        pad, start, end = map(self.tokenizer.id_of, ("<pad>", "<s>", "</s>"))
         lengths = random.integers(self.config.shortest, self.config.longest + 1, size)[:, None]  # (B, 1)
         longest = int(lengths.max())
         letters = random.integers(self._first, self._first + len(LETTERS), (size, longest))  # (B, S)

@@ -11,10 +11,12 @@ import torch
 
 from glassformer.checkpoint import average_weights, fill, save_weights
 from glassformer.config.files import dump
-from glassformer.config.run import Config
+from glassformer.config.run import Config, DecodeConfig
 from glassformer.data.batch import IGNORED, unpad
 from glassformer.data.tasks import Reversal
-from glassformer.decode.search import greedy
+from glassformer.decode.greedy import write
+from glassformer.decode.hypothesis import Prompt
+from glassformer.decode.rules import Rules
 from glassformer.errors import CheckpointError, ConfigError, TrainingError
 from glassformer.files import write_text
 from glassformer.learn.loss import cross_entropy
@@ -77,8 +79,10 @@ class Trainer:
         self._losses: list[float] = []
         test = self.task.test_batch()
         self._test = test
-        self._sources = unpad(test.source, test.source_is_real)
         self._answers = unpad(test.labels, test.labels != IGNORED)  # with the end token
+        start = self.task.tokenizer.id_of("<s>")
+        sources = unpad(test.source, test.source_is_real)
+        self._prompts = [Prompt(s, [start], len(answer)) for s, answer in zip(sources, self._answers, strict=True)]
 
     def train(self) -> Run:
         """Take all steps, average the last snapshots, write the run; return it ready to use.
@@ -140,12 +144,11 @@ class Trainer:
         test = self._test
         logits = model(test.source, test.target, source_is_real=test.source_is_real)
         test_loss = cross_entropy(logits, test.labels).item()
-        tokenizer, limits = self.task.tokenizer, [len(answer) for answer in self._answers]
-        found = greedy(model, self._sources, start_id=tokenizer.start_id, end_id=tokenizer.end_id, limits=limits)
+        found = write([model], self._prompts, Rules(self.task.tokenizer.end_id), DecodeConfig())
         model.train()
         right = sum(
             hypothesis.stopped == "end" and hypothesis.ids == answer[:-1]
-            for hypothesis, answer in zip(found, self._answers, strict=True)
+            for (hypothesis,), answer in zip(found, self._answers, strict=True)
         )
         return test_loss, right / len(self._answers)
 

@@ -82,9 +82,8 @@ class MultiHeadAttention(nn.Module):
         self.q, self.k, self.v = Tap("B H T K"), Tap("B G S K"), Tap("B G S K")
         if config.positions.kind == "rotary" and not cross:
             self.rotated_q, self.rotated_k = Tap("B H T K"), Tap("B G S K")
-        self.scores, self.scaled, self.masked = Tap("B H T S"), Tap("B H T S"), Tap("B H T S")
-        self.weights, self.heads = Tap("B H T S"), Tap("B H T K")
-        self.joined, self.projected = Tap("B T HK"), Tap("B T D")
+        self.scores, self.scaled, self.masked, self.weights = (Tap("B H T S") for _ in range(4))
+        self.heads, self.joined, self.projected = Tap("B H T K"), Tap("B T HK"), Tap("B T D")
 
     def forward(
         self,
@@ -124,16 +123,21 @@ class MultiHeadAttention(nn.Module):
         two ways.
         """
         dropout = self.dropout if self.training else 0.0
+        n = len(q) // len(k)  # so many rows side by side read one row of the memory: the beams of one source
         if not any(tap.watched for tap in (self.scores, self.scaled, self.masked, self.weights)):
-            grouped = self.n_kv_heads != self.n_heads
-            return F.scaled_dot_product_attention(q, k, v, mask.allowed, dropout, mask.causal, enable_gqa=grouped)
+            if n > 1:
+                q = q.view(len(k), n, *q.shape[1:]).transpose(1, 2).flatten(2, 3)  # (B, H, n T, K)
+            gqa = self.n_kv_heads != self.n_heads
+            heads = F.scaled_dot_product_attention(q, k, v, mask.allowed, dropout, mask.causal, enable_gqa=gqa)
+            return heads.view(len(k), self.n_heads, n, -1, self.d_k).transpose(1, 2).flatten(0, 1) if n > 1 else heads
         dtype = q.dtype  # in float16 the products overflow before they are scaled; the kernel has float32 inside too
         q, k, v = (x.to(torch.promote_types(dtype, torch.float32)) for x in (q, k, v))
-        shared_by = self.n_heads // self.n_kv_heads
-        k, v = k.repeat_interleave(shared_by, dim=1), v.repeat_interleave(shared_by, dim=1)  # (B, H, S, K)
+        k, v = (x.repeat_interleave(n, 0).repeat_interleave(self.n_heads // self.n_kv_heads, 1) for x in (k, v))
         scores = self.scores(q @ k.transpose(-2, -1))  # (B, H, T, S)
         scaled = self.scaled(scores / math.sqrt(self.d_k))
         allowed = mask.dense(scaled)
+        if n > 1 and allowed.ndim == 4:
+            allowed = allowed.repeat_interleave(n, dim=0)
         masked = self.masked(scaled.masked_fill(~allowed, -math.inf))
         # a softmax over nothing is 0/0: such a row becomes zeros on a way that has no NaN in its gradient either
         empty = ~allowed.any(dim=-1, keepdim=True)  # (.., T, 1)

@@ -12,37 +12,33 @@ class KeyValues:
 
     def __init__(self) -> None:
         self.length = 0
-        self._keys: Tensor | None = None
-        self._values: Tensor | None = None
+        self._buffers: list[Tensor] = []  # of the keys, of the values
 
     def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Add the keys and values of new tokens, (B, G, T, K); return those of all tokens, (B, G, S, K)."""
         start, self.length = self.length, self.length + keys.shape[2]
-        self._keys = self._room(self._keys, keys, start)
-        self._values = self._room(self._values, values, start)
+        if not self._buffers:
+            self._buffers = [keys, values]
+            return keys, values
+        for i, new in enumerate((keys, values)):
+            old = self._buffers[i]
+            if old.shape[2] < self.length:
+                self._buffers[i] = old.new_empty(*old.shape[:2], 2 * self.length, old.shape[3])
+                self._buffers[i][:, :, :start] = old[:, :, :start]
+            self._buffers[i][:, :, start : self.length] = new
         return self.read()
 
     def read(self) -> tuple[Tensor, Tensor]:
         """Return the keys and values of all tokens so far."""
-        if self._keys is None or self._values is None:
-            raise RuntimeError("the cache is empty: nothing was appended yet")
-        return self._keys[:, :, : self.length], self._values[:, :, : self.length]
+        keys, values = self._buffers
+        return keys[:, :, : self.length], values[:, :, : self.length]
 
+    @torch.no_grad()
     def select(self, rows: Tensor) -> None:
         """Keep these rows of the batch, in this order."""
-        if self._keys is not None and self._values is not None:
-            self._keys, self._values = self._keys[rows], self._values[rows]
-
-    def _room(self, buffer: Tensor | None, new: Tensor, start: int) -> Tensor:
-        """Return a buffer that holds the old tokens and the new ones; it is copied only when it is full."""
-        if buffer is None:
-            return new
-        if buffer.shape[2] < self.length:
-            larger = buffer.new_empty(*buffer.shape[:2], 2 * self.length, buffer.shape[3])
-            larger[:, :, :start] = buffer[:, :, :start]
-            buffer = larger
-        buffer[:, :, start : self.length] = new
-        return buffer
+        for i, old in enumerate(self._buffers):
+            self._buffers[i] = old.new_empty(len(rows), *old.shape[1:])
+            torch.index_select(old[:, :, : self.length], 0, rows, out=self._buffers[i][:, :, : self.length])
 
 
 class Cache:
@@ -65,9 +61,15 @@ class Cache:
         new = is_real if is_real is not None else ids.new_ones(batch, n_new, dtype=torch.bool)
         return torch.cat([old, new], dim=1)
 
-    def select(self, rows: Tensor) -> None:
-        """Keep these rows of the batch, in this order: what a search does when it drops or copies a row."""
+    def select(self, rows: Tensor, memory_rows: Tensor | None) -> None:
+        """Keep these rows of the batch, in this order: what a search does when it drops or copies a row.
+
+        Of the memory's keys and values it keeps `memory_rows`; None: they stay as they are.
+        """
         if self.is_real is not None:
-            self.is_real = self.is_real[rows]
-        for key_values in (*self.self_attention, *self.cross_attention):
+            self.is_real = self.is_real.index_select(0, rows)
+        for key_values in self.self_attention:
             key_values.select(rows)
+        if memory_rows is not None:
+            for key_values in self.cross_attention:
+                key_values.select(memory_rows)

@@ -61,10 +61,9 @@ class Embedding(nn.Module):
         """(B, T) ids and their positions -> (B, T, D)."""
         x: Tensor = self.lookup(self.tokens(ids))  # (B, T, D)
         x = self.scaled(x * self.scale)
-        if self.token_types is None:
-            if token_types is not None:
-                raise DataError("token types were given, but the model has none (embedding.token_types=0)")
-        else:
+        if self.token_types is None and token_types is not None:
+            raise DataError("token types were given, but the model has none (embedding.token_types=0)")
+        if self.token_types is not None:
             x = x + self.token_type(self.token_types(torch.zeros_like(ids) if token_types is None else token_types))
         if self.position_table is not None:
             x = x + self.position(self.position_table(positions, x.dtype).expand_as(x))
@@ -78,11 +77,11 @@ class Embedding(nn.Module):
 class Stack(nn.Module):
     """An encoder or a decoder: embedding, N layers, and perhaps a last norm."""
 
-    def __init__(self, config: ModelConfig, *, vocabulary: int, n_layers: int, cross: bool) -> None:
+    def __init__(self, config: ModelConfig, vocabulary: int | None, n_layers: int | None, *, cross: bool) -> None:
         super().__init__()
-        self.embedding = Embedding(config, vocabulary)
+        self.embedding = Embedding(config, vocabulary or 0)  # the config has checked that it is set
         self.rotary = Rotary(config.positions, config.d_k) if config.positions.kind == "rotary" else None
-        self.layers = nn.ModuleList(Layer(config, cross=cross) for _ in range(n_layers))
+        self.layers = nn.ModuleList(Layer(config, cross=cross) for _ in range(n_layers or 0))
         self.norm = make_norm(config) if config.final_norm else None
         self.output = Tap("B T D")
 
@@ -130,21 +129,17 @@ class Transformer(nn.Module):
         self.decoder: Stack | None = None
         self.output: nn.Linear | None = None
         if config.has_encoder:
-            vocabulary, n_layers = config.source_vocabulary, config.n_encoder_layers
-            assert vocabulary is not None and n_layers is not None  # noqa: PT018  the config has checked it
-            self.encoder = Stack(config, vocabulary=vocabulary, n_layers=n_layers, cross=False)
+            self.encoder = Stack(config, config.source_vocabulary, config.n_encoder_layers, cross=False)
             self.memory = Tap("B S D")
         if config.has_decoder:
-            vocabulary, n_layers = config.target_vocabulary, config.n_decoder_layers
-            assert vocabulary is not None and n_layers is not None  # noqa: PT018
-            self.decoder = Stack(config, vocabulary=vocabulary, n_layers=n_layers, cross=config.has_encoder)
+            self.decoder = Stack(config, config.target_vocabulary, config.n_decoder_layers, cross=config.has_encoder)
+            vocabulary = self.decoder.embedding.tokens.num_embeddings
             self.output = nn.Linear(config.d_model, vocabulary, bias=config.output_bias)
             self.logits, self.probabilities = Tap("B T V"), Tap("B T V")
         elif config.classifier is not None:
             self.output = nn.Linear(config.d_model, config.classifier.classes, bias=True)
             axes = "B T C" if config.classifier.pooling == "none" else "B C"
-            self.pooled = Tap(axes.replace("C", "D"))
-            self.logits, self.probabilities = Tap(axes), Tap(axes)
+            self.pooled, self.logits, self.probabilities = Tap(axes.replace("C", "D")), Tap(axes), Tap(axes)
         self._initialise()
         self._tie()
 
@@ -199,26 +194,28 @@ class Transformer(nn.Module):
         *,
         cache: Cache | None = None,
         is_real: Tensor | None = None,
+        last: int | None = None,
     ) -> Tensor:
         """Read a target, each token seeing itself and those before it, and score what comes next.
 
         Args:
             target: (B, T) ids; with a cache, only those that it has not seen.
-            memory: The encoder's output, for an encoder–decoder.
+            memory: The encoder's output, for an encoder–decoder; a row of it may serve target rows side by side.
             cache: Keeps the keys and values for the next call, those of the memory from its first call on; the
                 result is the same without it.
             is_real: (B, T), False at padding; None: nothing is padded.
+            last: Score the last so many places only; None: all.
 
         Returns:
-            Logits (B, T, V).
+            Logits (B, T, V), or (B, last, V).
 
         """
         if self.decoder is None or self.output is None:
             raise DataError("an encoder-only model has no decoder: it cannot write")
         if (memory is None) == (self.encoder is not None):
-            raise DataError(
-                "an encoder–decoder decodes with a memory (call encode first), a decoder-only model without"
-            )
+            raise DataError("an encoder–decoder decodes with a memory (call encode first), a decoder alone without")
+        if memory is not None and len(target) % len(memory.states):
+            raise DataError(f"{len(target)} targets cannot share {len(memory.states)} memories evenly")
         n_tokens = target.shape[1]
         if cache is not None:
             is_real = cache.extend(target, is_real)  # (B, S): old tokens and new ones
@@ -232,12 +229,12 @@ class Transformer(nn.Module):
             memory=None if memory is None else memory.states,
             memory_mask=None
             if memory is None
-            else attention_mask(target, memory.states.shape[1], memory.is_real, is_causal=False),
+            else attention_mask(target[: len(memory.states)], memory.states.shape[1], memory.is_real, is_causal=False),
             cache=cache,
         )
         if cache is not None:
             cache.length, cache.is_real = n_tokens, is_real
-        return self._score(self.output(x))  # (B, T, V)
+        return self._score(self.output(x if last is None else x[:, -last:]))  # (B, T, V)
 
     def new_cache(self) -> Cache:
         """Return an empty cache for `decode`."""
@@ -248,8 +245,7 @@ class Transformer(nn.Module):
         states, is_real, classifier = memory.states, memory.is_real, self.config.classifier
         if classifier is None or self.output is None:
             return states
-        if is_real is None:
-            is_real = states.new_ones(states.shape[:2], dtype=torch.bool)
+        is_real = states.new_ones(states.shape[:2], dtype=torch.bool) if is_real is None else is_real
         if classifier.pooling == "first":
             first = is_real.int().argmax(dim=1)  # (B,)
             states = states[torch.arange(len(first), device=first.device), first]  # (B, D)

@@ -4,12 +4,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import tokenizers
-from tokenizers import AddedToken, Regex, models, pre_tokenizers
+from tokenizers import AddedToken, Regex, decoders, models, pre_tokenizers
 
-from glassformer.errors import CheckpointError, DataError
+from glassformer.errors import CheckpointError, DataError, nearest
 from glassformer.files import write_text
 
-PAD, START, END = "<pad>", "<s>", "</s>"
+PAD, START = "<pad>", "<s>"
+ENDS = ("</s>", "<eos>")
 
 
 class Tokenizer:
@@ -21,7 +22,25 @@ class Tokenizer:
     def __init__(self, inner: tokenizers.Tokenizer) -> None:
         self._inner = inner
         self._inner.encode_special_tokens = True  # "</s>" in a text is four characters, never the end
-        self.pad_id, self.start_id, self.end_id = (self._id_of(token) for token in (PAD, START, END))
+        self.start_id = inner.token_to_id(START)  # what a decoder reads first; None: nothing but its prompt
+        end_ids = [i for i in map(inner.token_to_id, ENDS) if i is not None]
+        if not end_ids:
+            raise DataError(f"the vocabulary has no end token: one of {', '.join(ENDS)}")
+        self.end_id: int = end_ids[0]
+
+    @classmethod
+    def bytes(cls) -> "Tokenizer":
+        """Make each byte of the UTF-8 text a token: nothing is unknown, and nothing is changed.
+
+        Ids: `<pad>` 0, `<s>` 1, `</s>` 2, then the 256 bytes.
+        """
+        specials = [PAD, START, ENDS[0]]
+        names = [*specials, *sorted(pre_tokenizers.ByteLevel.alphabet())]  # a printable character for each byte
+        inner = tokenizers.Tokenizer(models.BPE({token: i for i, token in enumerate(names)}, []))
+        inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+        inner.decoder = decoders.ByteLevel()
+        inner.add_special_tokens([AddedToken(token, special=True) for token in specials])
+        return cls(inner)
 
     @classmethod
     def letters(cls, letters: Iterable[str]) -> "Tokenizer":
@@ -29,7 +48,7 @@ class Tokenizer:
 
         Ids: `<pad>` 0, `<s>` 1, `</s>` 2, then the letters in their order.
         """
-        specials = [PAD, START, END]
+        specials = [PAD, START, ENDS[0]]
         inner = tokenizers.Tokenizer(models.WordLevel({token: i for i, token in enumerate([*specials, *letters])}))
         inner.pre_tokenizer = pre_tokenizers.Sequence(
             [pre_tokenizers.Split(Regex(r"\s+"), "removed"), pre_tokenizers.Split(Regex(r"\S"), "isolated")]
@@ -87,11 +106,23 @@ class Tokenizer:
         """Return the token of each id, special ones too."""
         return [self._inner.id_to_token(i) or f"<{i}>" for i in ids]
 
-    def _id_of(self, token: str) -> int:
-        found = self._inner.token_to_id(token)
+    def id_of(self, token: str) -> int:
+        """Return the id of a token, a special one too.
+
+        Raises:
+            DataError: The vocabulary does not have it.
+
+        """
+        found: int | None = self._inner.token_to_id(token)
         if found is None:
-            raise DataError(f"the vocabulary has no token {token!r}")
+            raise DataError(f"the vocabulary has no token {token!r}{nearest(token, self._inner.get_vocab())}")
         return found
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both cut every text into the same ids."""
+        return isinstance(other, Tokenizer) and self._inner.to_str() == other._inner.to_str()
+
+    __hash__ = None  # type: ignore[assignment]
 
     def _unreadable(self, text: str, reason: str) -> str:
         """Say which piece of a text has no token."""
@@ -100,6 +131,6 @@ class Tokenizer:
         for piece, (start, _) in pieces:
             if self._inner.token_to_id(piece) is None:
                 known = self.tokens(range(min(self.size, 40)))
-                words = " ".join(token for token in known if token not in (PAD, START, END))
+                words = " ".join(token for token in known if token not in (PAD, START, *ENDS))
                 return f"character {start + 1} is {piece!r}, which the vocabulary does not have. It has: {words}"
         return f"the text cannot be read: {reason}"

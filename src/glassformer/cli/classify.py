@@ -1,0 +1,89 @@
+"""`glassformer classify`: texts in, the names of their classes out."""
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from glassformer.cli.lines import Line, chunks, lines_of
+from glassformer.cli.options import (
+    BatchSizeOption,
+    DeviceOption,
+    InputOption,
+    JsonOption,
+    RunArgument,
+    TextsArgument,
+    TruncateOption,
+)
+from glassformer.cli.show import print_json
+from glassformer.errors import DataError
+from glassformer.text.lines import one_line
+
+if TYPE_CHECKING:
+    from glassformer.run import Classified, Run
+
+UNDECIDED = "don't know"
+
+
+def classify(
+    run: RunArgument,
+    text: TextsArgument = None,
+    input: InputOption = None,
+    threshold: Annotated[
+        float, typer.Option(min=0.0, max=1.0, help=f"Below this probability the answer is “{UNDECIDED}”.")
+    ] = 0.0,
+    scores: Annotated[
+        bool, typer.Option("--scores", help="Print every class with its probability, the most likely first.")
+    ] = False,
+    batch_size: BatchSizeOption = 64,
+    truncate: TruncateOption = False,
+    device: DeviceOption = "cpu",
+    json: JsonOption = False,
+) -> None:
+    """Name the class of each line with a trained encoder-only model; a blank line stays blank.
+
+    A line that the vocabulary cannot read gives an empty line, a message on standard error, and exit code 1 at the end.
+    """
+    from glassformer.run import load
+
+    loaded = load(run, device=device)
+    unreadable = cut = 0
+    for group in chunks(lines_of(text, input), batch_size):
+        problems = _problems(loaded, group, truncate=truncate)
+        texts = ["" if line.number in problems else line.text for line in group]
+        found = loaded.classify(texts, threshold=threshold, batch_size=batch_size, truncate=truncate)
+        for line, result in zip(group, found, strict=True):
+            if line.number in problems:
+                typer.echo(f"{line.where}: {problems[line.number]}", err=True)
+            cut += result.n_cut > 0
+            _print(line, result, problems.get(line.number), scores=scores, json=json)
+        unreadable += len(problems)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    if cut:
+        typer.echo(f"{cut} lines were longer than the model's positions and were cut", err=True)
+    if unreadable:
+        raise typer.Exit(1)
+
+
+def _problems(run: "Run", group: list[Line], *, truncate: bool) -> dict[int, str]:
+    """Return what is wrong with the lines that cannot be read."""
+    from glassformer.writer import read
+
+    problems = {}
+    for line in group:
+        try:
+            read(line.text, run.tokenizer, run.config.model.longest, truncate=truncate)
+        except DataError as error:
+            problems[line.number] = str(error)
+    return problems
+
+
+def _print(line: Line, result: "Classified", problem: str | None, *, scores: bool, json: bool) -> None:
+    if json:
+        found = {"text": line.text, "label": result.label, "probabilities": result.probabilities}
+        print_json(found | ({} if problem is None else {"label": None, "error": problem}))
+        return
+    label = UNDECIDED if result.label is None else result.label
+    ranked = [f"{name} {probability:.3f}" for name, probability in result.probabilities.items()] if scores else []
+    typer.echo("\t".join(map(one_line, [label, *ranked])))

@@ -1,0 +1,173 @@
+"""`glassformer evaluate`: how good a run is, with intervals, signatures and a result file."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from glassformer.cli.decoding import decoding
+from glassformer.cli.options import (
+    BatchSizeOption,
+    DeviceOption,
+    EnsembleOption,
+    JsonOption,
+    RunArgument,
+    TruncateOption,
+)
+from glassformer.cli.show import as_json, print_json, table
+from glassformer.cli.writing import load_runs
+from glassformer.errors import DataError
+from glassformer.files import write_text
+from glassformer.text.lines import read_parallel
+
+if TYPE_CHECKING:
+    from glassformer.config import Config
+    from glassformer.evaluate.metrics import Confusion
+    from glassformer.evaluate.report import Evaluation
+
+MOST_COLUMNS = 12  # classes whose confusion is printed; with more it stands in the result file
+
+
+SourceOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="The sources, a line each, .gz too. [default: the run's own test set]"),
+]
+TargetOption = Annotated[
+    list[Path] | None,
+    typer.Option(metavar="FILE", help="The references, or classes, line by line. Repeatable: several references."),
+]
+MetricOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME",
+        help="bleu, chrf, exact_match, token_error_rate, phone_error_rate, accuracy or macro_f1. Repeatable.",
+    ),
+]
+AgainstOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="What another system wrote, line by line: each metric is compared."),
+]
+ResultOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE.json",
+        help="Where the result goes, with what was written beside it as FILE.txt. [default: RUN/evaluation.json]",
+    ),
+]
+
+
+@decoding()
+def evaluate(
+    run: RunArgument,
+    source: SourceOption = None,
+    target: TargetOption = None,
+    metric: MetricOption = None,
+    against: AgainstOption = None,
+    result: ResultOption = None,
+    ensemble: EnsembleOption = None,
+    batch_size: BatchSizeOption = 64,
+    truncate: TruncateOption = False,
+    device: DeviceOption = "cpu",
+    json: JsonOption = False,
+    decode: dict[str, Any] = {},  # noqa: B006  filled by `decoding`
+) -> None:
+    """Write from each source, or classify it, and measure the result against the references.
+
+    Each metric comes with its 95 % bootstrap interval and a signature. Lines without a source or a reference are left
+    out and counted. The result file also tells the decoding settings, the weights and the versions.
+    """
+    if (source is None) != (not target):
+        raise typer.BadParameter("--source and --target go together", param_hint="--target" if source else "--source")
+    from glassformer.evaluate.report import evaluate as evaluate_run
+
+    loaded, others = load_runs(run, ensemble, device)
+    if source is not None:
+        files = read_parallel([source, *(target or ()), *([against] if against else ())])
+        theirs = files.pop() if against else None
+        sources, references = files[0], [list(row) for row in zip(*files[1:], strict=True)]
+    else:
+        sources, references = _own_test_set(loaded.config, run)
+        theirs = None if against is None else read_parallel([against])[0]
+    path = run / "evaluation.json" if result is None else result
+    found = evaluate_run(
+        loaded,
+        sources,
+        references,
+        path.with_suffix(".txt"),
+        metrics=metric or (),
+        against=theirs,
+        decode=decode,
+        ensemble=others,
+        batch_size=batch_size,
+        truncate=truncate,
+    )
+    whole = {"run": str(run), "source": None if source is None else str(source), "target": [*map(str, target or ())]}
+    whole |= {"against_file": None if against is None else str(against)} | vars(found)
+    write_text(path, as_json(whole, indent=2) + "\n")
+    if json:
+        print_json(whole)
+    else:
+        _show(found, path)
+
+
+def _own_test_set(config: "Config", run: Path) -> tuple[list[str], list[list[str]]]:
+    """Return the test sequences of the task that a run was trained on."""
+    from glassformer.data.tasks import Reversal
+
+    if config.data is None:
+        raise DataError(f"{run} has no test set of its own: give --source and --target")
+    pairs = Reversal(config.data).test_pairs()
+    return [source for source, _ in pairs], [[target] for _, target in pairs]
+
+
+def _show(found: "Evaluation", path: Path) -> None:
+    rows = [
+        (
+            one.name,
+            _value(one.name, one.value),
+            f"{_value(one.name, one.low)} to {_value(one.name, one.high)}",
+            one.signature,
+        )
+        for one in found.metrics
+    ]
+    table(("metric", "value", "95 % interval", "signature"), rows, align="lrrl")
+    if found.against:
+        compared = [
+            (
+                one.name,
+                *(_value(one.name, x) for x in (one.ours, one.theirs, one.difference)),
+                f"{one.p_value:.4f}",
+                one.test,
+            )
+            for one in found.against
+        ]
+        table(("compared", "this run", "the other", "difference", "p", "test"), compared, align="lrrrrl")
+    if found.confusion is not None:
+        _show_classes(found.confusion)
+    if found.perplexity is not None:
+        typer.echo(f"perplexity {found.perplexity:.4f} over {found.n_tokens:,} tokens of the references")
+    left_out = f"; {found.n_left_out} without a source or a reference were left out" if found.n_left_out else ""
+    typer.echo(f"{found.n_lines:,} lines{left_out}")
+    if found.n_cut:
+        typer.echo(f"{found.n_cut} results were cut at the length limit")
+    typer.echo(f"The result is in {path}, what was written in {found.hypotheses}.")
+
+
+def _value(metric: str, value: float) -> str:
+    """Write BLEU and chrF as points, the others as per cent."""
+    return f"{value:.2f}" if metric in ("bleu", "chrf") else f"{100 * value:.2f} %"
+
+
+def _show_classes(found: "Confusion") -> None:
+    labels = found.labels
+    if len(labels) <= MOST_COLUMNS:
+        rows: Sequence[Sequence[str]] = [
+            (label, *(str(n) if n else "·" for n in row)) for label, row in zip(labels, found.counts, strict=True)
+        ]
+        table(("true \\ answer", *labels), rows, align="l" + "r" * len(labels))
+    columns = (found.precision, found.recall, found.f1, found.support)
+    rows = [
+        (label, f"{p:.3f}", f"{r:.3f}", f"{f:.3f}", str(n)) for label, p, r, f, n in zip(labels, *columns, strict=True)
+    ]
+    table(("class", "precision", "recall", "F1", "lines"), rows, align="lrrrr")

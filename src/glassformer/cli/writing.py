@@ -1,0 +1,135 @@
+"""What `translate` and `generate` have in common: lines in, what was written out."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from glassformer.cli.lines import Line, chunks
+from glassformer.cli.show import print_json
+from glassformer.errors import DataError, DecodingError
+from glassformer.text.lines import one_line
+
+if TYPE_CHECKING:
+    from glassformer.decode.hypothesis import Prompt
+    from glassformer.run import Run
+    from glassformer.writer import Writer, Written
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What is printed for each line."""
+
+    source: str = "source"  # what the text that was read is called in JSON
+    target: str = "target"  # and what was written
+    scores: bool = False
+    alignments: bool = False
+    with_prompt: bool = False
+    n_best: bool = False  # several results a line, each with the line's number and its rank
+    json: bool = False
+
+
+def load_runs(run: Path, others: Sequence[Path] | None, device: str) -> tuple["Run", list["Run"]]:
+    """Open a run and those that vote with it."""
+    from glassformer.run import load
+
+    return load(run, device=device), [load(other, device=device) for other in others or ()]
+
+
+def write_lines(writer: "Writer", lines: Iterator[Line], shown: Shown, *, prefix: str = "") -> None:
+    """Write from each line and print the result; what cannot be read gives a blank line and a message.
+
+    Raises:
+        typer.Exit: With code 1 at the end, where a line could not be read.
+
+    """
+    unreadable = cut = 0
+    for group in chunks(lines, writer.batch_size):
+        prompts, problems = _prompts(writer, group, prefix)
+        results = writer.write(prompts)
+        alignments = _alignments(writer, prompts, results) if shown.alignments else None
+        for i, line in enumerate(group):
+            if line.number in problems:
+                typer.echo(f"{line.where}: {problems[line.number]}", err=True)
+            for written in results[i][:1]:
+                if written.stopped == "limit":
+                    typer.echo(f"{line.where}: cut at the length limit of {len(written.ids)} tokens", err=True)
+            cut += prompts[i].n_cut > 0
+            links = None if alignments is None else alignments[i]
+            if shown.json:
+                print_json(_object(line, results[i], links, shown, problems.get(line.number)))
+            else:
+                before = writer.tokenizer.decode(prompts[i].read) if shown.with_prompt else ""
+                _print(line, results[i], links, shown, before)
+        unreadable += len(problems)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    if cut:
+        typer.echo(f"{cut} lines were longer than the model's positions and were cut", err=True)
+    if unreadable:
+        raise typer.Exit(1)
+
+
+def _prompts(writer: "Writer", group: Sequence[Line], prefix: str) -> tuple[list["Prompt"], dict[int, str]]:
+    """Return what each line asks for, a blank for one that cannot be read, and what is wrong with those."""
+    prompts, problems = [], {}
+    for line in group:
+        try:
+            prompts.append(writer.prompt(line.text, prefix=prefix, number=line.number))
+        except (DataError, DecodingError) as error:
+            problems[line.number] = str(error)
+            prompts.append(writer.prompt(""))
+    return prompts, problems
+
+
+def _alignments(
+    writer: "Writer", prompts: Sequence["Prompt"], results: Sequence[Sequence["Written"]]
+) -> list[list[list[tuple[int, int]]]]:
+    """Return for each result of each line its links: for each target token the source token it looked at most."""
+    pairs = [(prompt, written) for prompt, row in zip(prompts, results, strict=True) for written in row]
+    attention = iter(writer.attention([prompt for prompt, _ in pairs], [written.ids for _, written in pairs]))
+    return [[links_of(next(attention)) for _ in row] for row in results]
+
+
+def links_of(attention: Sequence[Sequence[float]]) -> list[tuple[int, int]]:
+    """Return (source place, target place) for each row of attention: where it is largest."""
+    return [(max(range(len(row)), key=row.__getitem__), place) for place, row in enumerate(attention)]
+
+
+def _object(
+    line: Line,
+    results: Sequence["Written"],
+    links: Sequence[Sequence[tuple[int, int]]] | None,
+    shown: Shown,
+    problem: str | None,
+) -> dict[str, Any]:
+    """Return the JSON object of one line: its first result, and all of them where there are several."""
+    objects: list[dict[str, Any]] = []
+    for k, written in enumerate(results):
+        one: dict[str, Any] = {shown.target: written.text, "tokens": written.tokens}
+        one |= {"score": written.score, "log_probability": written.log_probability, "stopped": written.stopped}
+        objects.append(one | ({} if links is None else {"alignment": links[k]}))
+    found = {shown.source: line.text, **objects[0]}
+    if len(results) > 1:
+        found["n_best"] = objects
+    return found | ({} if problem is None else {"stopped": "unreadable", "error": problem})
+
+
+def _print(
+    line: Line,
+    results: Sequence["Written"],
+    links: Sequence[Sequence[tuple[int, int]]] | None,
+    shown: Shown,
+    before: str,
+) -> None:
+    """Print the results of one line, columns before the text with tabs between."""
+    for k, written in enumerate(results):
+        columns = [str(line.number), str(k + 1)] if shown.n_best else []
+        if shown.scores:
+            columns += [f"{written.score:.4f}", f"{written.log_probability:.4f}"]
+        if links is not None:
+            columns.append(" ".join(f"{source}-{target}" for source, target in links[k]))
+        typer.echo("\t".join([*columns, one_line(before + written.text)]))

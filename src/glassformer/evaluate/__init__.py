@@ -1,0 +1,1 @@
+"""How good written text is: measures with intervals, and two systems compared."""

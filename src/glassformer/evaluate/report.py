@@ -1,0 +1,165 @@
+"""One evaluation of a run: it writes, the file that it wrote is measured, and all that was set is told."""
+
+import platform
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from glassformer.errors import DataError
+from glassformer.evaluate.metrics import Confusion, Measured, confusion, measure
+from glassformer.evaluate.paired import Compared, compare
+from glassformer.files import write_text
+from glassformer.run import Run
+from glassformer.text.lines import one_line, read_lines
+from glassformer.writer import Writer
+
+OF_TEXT = ("bleu", "chrf", "exact_match", "token_error_rate")
+OF_CLASSES = ("accuracy", "macro_f1")
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What an evaluation found, and what another needs to find the same."""
+
+    kind: str  # of the model
+    metrics: list[Measured]
+    perplexity: float | None  # exp of the mean of minus a token's log-probability, over each line's first reference
+    n_tokens: int | None  # tokens that the perplexity is of, end tokens included
+    n_lines: int  # lines that were measured
+    n_left_out: int  # lines without a source or without a reference
+    n_cut: int  # results that the length limit cut
+    confusion: Confusion | None  # of a classifier
+    against: list[Compared]  # with the lines of another system
+    decode: dict[str, Any]  # how it wrote
+    weights: list[dict[str, str]]  # of each model: where its weights come from, and their checksum
+    hypotheses: str  # the file that was measured
+    versions: dict[str, str]
+    seconds: float  # that writing took
+
+
+def evaluate(
+    run: Run,
+    sources: Sequence[str],
+    references: Sequence[Sequence[str]],
+    hypotheses: Path,
+    *,
+    metrics: Sequence[str] = (),
+    against: Sequence[str] | None = None,
+    decode: Mapping[str, Any] | None = None,
+    ensemble: Sequence[Run] = (),
+    batch_size: int = 64,
+    truncate: bool = False,
+) -> Evaluation:
+    """Let a run write from each source, and measure what it wrote; or classify each, and measure the answers.
+
+    Args:
+        run: Of any kind.
+        sources: What is read: sources, texts to go on from, or texts to classify.
+        references: For each source the texts that are right, or its class; blank ones do not count. A line with a
+            blank source, or without a reference, is left out of all numbers.
+        hypotheses: Where the results are written, a line for each source; what stands there is what is measured.
+        metrics: Names; none: bleu, chrf, exact_match and token_error_rate, or accuracy and macro_f1.
+        against: What another system wrote, a line for each source: each metric is compared.
+        decode: Fields of [decode] to change.
+        ensemble: Other runs that vote.
+        batch_size: Lines that are worked on together.
+        truncate: Cut what is longer than learned positions.
+
+    Raises:
+        DataError: Numbers of lines differ, nothing is left to measure, a line cannot be read, or no such metric.
+        CheckpointError: The file cannot be written.
+
+    """
+    right, kept = _measurable(sources, references, against)
+    started = time.perf_counter()
+    if run.config.model.kind == "encoder":
+        if decode or ensemble:
+            raise DataError("a classifier does not write: it has no decoding settings and no ensemble")
+        found = run.classify(sources, batch_size=batch_size, truncate=truncate)
+        answers = _Answers([one_line(result.label or "") for result in found])
+    else:
+        writer = run.writer(decode, ensemble=ensemble, batch_size=batch_size, truncate=truncate)
+        answers = _write(writer, sources, {i: right[i][0] for i in kept})
+    seconds = time.perf_counter() - started
+    write_text(hypotheses, "".join(f"{text}\n" for text in answers.texts))
+    written = read_lines(hypotheses)
+    ours, theirs = ([lines[i] for i in kept] if lines else [] for lines in (written, against))
+    return Evaluation(
+        kind=run.config.model.kind,
+        **_measured(ours, theirs, [right[i] for i in kept], metrics, classifies=run.config.model.kind == "encoder"),
+        **{name: value for name, value in vars(answers).items() if name != "texts"},
+        n_lines=len(kept),
+        n_left_out=len(sources) - len(kept),
+        weights=[one.notes for one in (run, *ensemble)],
+        hypotheses=str(hypotheses),
+        versions={name: version(name) for name in ("glassformer", "torch", "sacrebleu")}
+        | {"python": platform.python_version()},
+        seconds=seconds,
+    )
+
+
+def _measured(
+    ours: list[str], theirs: list[str], references: list[list[str]], metrics: Sequence[str], *, classifies: bool
+) -> dict[str, Any]:
+    """Return the fields of an evaluation that are measured on the lines."""
+    names = metrics or (OF_CLASSES if classifies else OF_TEXT)
+    return {
+        "metrics": [measure(name, ours, references) for name in names],
+        "confusion": confusion(ours, references) if classifies else None,
+        "against": [compare(name, ours, theirs, references) for name in names] if theirs else [],
+    }
+
+
+def _measurable(
+    sources: Sequence[str], references: Sequence[Sequence[str]], against: Sequence[str] | None
+) -> tuple[list[list[str]], list[int]]:
+    """Return the references that are not blank, and the lines that have a source and one of those."""
+    for name, lines in (("references", references), ("lines of the other system", against)):
+        if lines is not None and len(lines) != len(sources):
+            raise DataError(f"there are {len(sources)} sources, but {len(lines)} {name}")
+    right = [[text for text in row if text.strip()] for row in references]
+    kept = [i for i, row in enumerate(right) if row and sources[i].strip()]
+    if not kept:
+        raise DataError("there is nothing to measure: no line has a source and a reference")
+    return right, kept
+
+
+@dataclass(frozen=True)
+class _Answers:
+    """What a run answered, a text for each line."""
+
+    texts: list[str]
+    n_cut: int = 0
+    decode: dict[str, Any] = field(default_factory=dict)
+    perplexity: float | None = None
+    n_tokens: int | None = None
+
+
+def _write(writer: Writer, sources: Sequence[str], targets: Mapping[int, str]) -> _Answers:
+    """Write from each source, and score the reference of those that have one."""
+    prompts = [_located(writer.prompt, text, number) for number, text in enumerate(sources, start=1)]
+    results = [row[0] for row in writer.write(prompts)]
+    pairs = [_located(writer.pair, sources[i], i + 1, target) for i, target in targets.items()]
+    scores = writer.score([prompt for prompt, _ in pairs], [ids for _, ids in pairs])
+    n_tokens = sum(len(found.tokens) for found in scores)
+    mean = -sum(found.log_probability for found in scores) / max(n_tokens, 1)
+    return _Answers(
+        texts=[one_line(result.text) for result in results],
+        n_cut=sum(result.stopped == "limit" for result in results),
+        decode=writer.config.model_dump(exclude_none=True),
+        perplexity=float(torch.tensor(mean, dtype=torch.double).exp()),
+        n_tokens=n_tokens,
+    )
+
+
+def _located(function: Any, text: str, number: int, *more: str) -> Any:
+    """Call the function on a line, and name the line if it cannot be read."""
+    try:
+        return function(text, *more, number=number)
+    except DataError as error:
+        raise DataError(f"line {number}: {error}") from None

@@ -1,0 +1,289 @@
+"""Texts in, texts out: what a trained model writes and scores, step by step if wanted, and where it looks."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+
+from glassformer.config.run import DecodeConfig
+from glassformer.data.batch import pad
+from glassformer.decode.beam import Record
+from glassformer.decode.greedy import Step, most_likely, sampler, steps
+from glassformer.decode.hypothesis import Hypothesis, Prompt, length_penalty
+from glassformer.decode.parallel import two_at_once
+from glassformer.decode.rules import Rules
+from glassformer.decode.score import score
+from glassformer.decode.search import search
+from glassformer.decode.state import begin
+from glassformer.errors import DataError, DecodingError
+from glassformer.inspect.trace import watch
+from glassformer.model.transformer import Transformer
+from glassformer.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class Written:
+    """One result for one text."""
+
+    text: str
+    tokens: list[str]
+    ids: list[int]
+    log_probability: float  # of all tokens, the end token included
+    score: float  # log-probability / length penalty
+    stopped: Literal["end", "limit", "empty"]
+
+
+@dataclass(frozen=True)
+class TokenChance:
+    """A token that could come next."""
+
+    token: str
+    probability: float
+
+
+@dataclass(frozen=True)
+class WrittenToken:
+    """One step of decoding: what the decoder had, what was chosen, and the most likely tokens."""
+
+    so_far: list[str]  # tokens that the decoder read
+    chosen: TokenChance
+    candidates: list[TokenChance]  # the most likely ones
+
+
+@dataclass(frozen=True)
+class Scored:
+    """What a model gives to a text."""
+
+    tokens: list[str]
+    log_probabilities: list[float]  # of each token
+    log_probability: float  # their sum
+    score: float  # log-probability / length penalty
+
+    @property
+    def perplexity(self) -> float:
+        """exp of the mean of minus the log-probability of a token."""
+        n = len(self.log_probabilities)
+        return float(torch.tensor(-self.log_probability / n, dtype=torch.double).exp()) if n else 1.0
+
+
+def read(text: str, tokenizer: Tokenizer, longest: int | None, *, truncate: bool = False) -> tuple[list[int], int]:
+    """Return the ids of a text, none for a blank one, and how many were cut off at the end of the learned positions.
+
+    Raises:
+        DataError: The vocabulary cannot read it; or it is too long, and may not be cut.
+
+    """
+    ids = tokenizer.encode(text) if text.strip() else []
+    if longest is None or len(ids) <= longest:
+        return ids, 0
+    if not truncate:
+        raise DataError(f"the text has {len(ids)} tokens, but the model's learned positions end after {longest}")
+    return ids[:longest], len(ids) - longest
+
+
+class Writer:
+    """Writes with one model, or with several that vote, in a way that is settled once."""
+
+    def __init__(
+        self,
+        models: Sequence[Transformer],
+        tokenizer: Tokenizer,
+        config: DecodeConfig,
+        *,
+        batch_size: int = 64,
+        truncate: bool = False,
+    ) -> None:
+        """Take the way to write.
+
+        Args:
+            models: In eval mode, of one kind and one vocabulary. The mean of their probabilities counts.
+            tokenizer: Of both sides.
+            config: The way.
+            batch_size: How many texts are written at once.
+            truncate: Cut sources that are longer than learned positions, instead of refusing them.
+
+        Raises:
+            DecodingError: The models do not write.
+            DataError: The vocabulary lacks a token that is needed.
+
+        """
+        self.models, self.tokenizer, self.config = models, tokenizer, config
+        self.batch_size, self.truncate = batch_size, truncate
+        self.has_source = models[0].config.has_encoder
+        if not all(model.config.has_decoder for model in models):
+            raise DecodingError("an encoder-only model does not write: it classifies")
+        if self.has_source and tokenizer.start_id is None:
+            raise DataError("the vocabulary has no start token, which an encoder–decoder reads first")
+        self.rules = Rules(
+            tokenizer.end_id,
+            forbidden=[tokenizer.id_of(token) for token in config.forbidden],
+            min_length=config.min_length,
+            no_repeat_ngram=config.no_repeat_ngram,
+        )
+        self._longest = min((m.config.longest for m in models if m.config.longest is not None), default=None)
+
+    def prompt(self, text: str, *, prefix: str = "", number: int = 0) -> Prompt:
+        """Turn a text into what a search starts from: a source, or what a decoder alone goes on from.
+
+        Raises:
+            DataError: The vocabulary cannot read it, or it is too long.
+            DecodingError: The rules do not allow the prefix, or the length limit leaves no room after it.
+
+        """
+        start = [] if self.tokenizer.start_id is None else [self.tokenizer.start_id]
+        room = self._longest if self._longest is None or self.has_source else self._longest - len(start)
+        ids, n_cut = read(text, self.tokenizer, room, truncate=self.truncate and self.has_source)
+        begun = self.tokenizer.encode(prefix)
+        self.rules.check(begun, self.tokenizer.tokens(begun))
+        first = start if self.has_source else [*start, *ids] if ids else []
+        limit = self.config.max_length or self.config.extra_length + (len(ids) if self.has_source else 0)
+        if self._longest is not None:  # the last token that is written is not read
+            limit = min(limit, self._longest - len(first) + 1)
+        if limit <= len(begun) and ids:
+            after = f" after the {len(begun)} of the prefix" if begun else ""
+            raise DecodingError(f"a length limit of {limit} leaves no room for a token{after}: set a larger one")
+        return Prompt(ids if self.has_source else None, first, limit, begun, number, n_cut)
+
+    def write(self, prompts: Sequence[Prompt]) -> list[list[Written]]:
+        """Write from each prompt; for each, its results in order, the best score first.
+
+        Prompts of like length are written together; the order of the results is that of the prompts.
+        """
+        groups = list(self._groups(prompts))
+
+        def write_group(group: Sequence[int]) -> list[list[Hypothesis]]:
+            return search(self.models, [prompts[i] for i in group], self.rules, self.config)
+
+        results: list[list[Written]] = [[] for _ in prompts]
+        device = next(self.models[0].parameters()).device
+        for group, found in zip(groups, two_at_once(write_group, groups, device), strict=True):
+            for i, hypotheses in zip(group, found, strict=True):
+                results[i] = [self._written(hypothesis) for hypothesis in hypotheses]
+        return results
+
+    def stream(self, prompt: Prompt) -> Iterator[str]:
+        """Write from one prompt and yield the text piece by piece, as it comes.
+
+        Raises:
+            DecodingError: With a beam, or several results: nothing is settled before the end.
+
+        """
+        if self.config.beam_size > 1 or self.config.n_best > 1:
+            raise DecodingError("a beam settles its text only at the end: to stream, set beam_size=1 and n_best=1")
+        ids, shown = list(prompt.prefix), ""
+        for step in [] if prompt.is_blank else self._steps(prompt):
+            ids += [token for token in step.tokens if token != self.tokenizer.end_id]
+            text = self.tokenizer.decode(ids)
+            if text.startswith(shown) and not text.endswith("\ufffd"):  # perhaps half of a character
+                yield text[len(shown) :]
+                shown = text
+        yield self.tokenizer.decode(ids)[len(shown) :]
+
+    def steps(self, prompt: Prompt, *, top: int = 3) -> list[WrittenToken]:
+        """Write from one prompt and show each step: what was read, what was chosen, the `top` most likely tokens."""
+        if prompt.is_blank:
+            raise DataError("the text is blank: there is nothing to read")
+        if self.config.n_best > 1:
+            raise DecodingError(f"steps show one result, not the {self.config.n_best} of n_best")
+        names, written = self.tokenizer.tokens, []
+        so_far = [*prompt.read, *prompt.prefix]
+        for step in self._steps(prompt):
+            probabilities = step.log_probabilities[0].exp()
+            best, ids = probabilities.topk(min(top, len(probabilities)))
+            candidates = [TokenChance(*pair) for pair in zip(names(ids.tolist()), best.tolist(), strict=True)]
+            token = step.tokens[0]
+            chosen = TokenChance(names([token])[0], float(probabilities[token]))
+            written.append(WrittenToken(names(so_far), chosen, candidates))
+            so_far.append(token)
+        return written
+
+    def record(self, prompt: Prompt) -> tuple[Record, list[Written]]:
+        """Search with a beam from one prompt; return what the search did, step by step, and its results."""
+        if self.config.beam_size < 2:
+            raise DecodingError("a record is kept of a beam: set beam_size to 2 or more")
+        record = Record()
+        found = search(self.models, [prompt], self.rules, self.config, records=[record])[0]
+        return record, [self._written(hypothesis) for hypothesis in found]
+
+    @torch.inference_mode()
+    def attention(self, prompts: Sequence[Prompt], ids: Sequence[Sequence[int]]) -> list[list[list[float]]]:
+        """Return where the decoder looks while it writes: for each of the ids a row of shares over the source's tokens.
+
+        It is the cross-attention of the last layer, the mean of its heads and of the models. A blank text has no rows.
+        """
+        if not self.has_source:
+            raise DecodingError("a decoder alone has no source to be aligned with")
+        results: list[list[list[float]]] = [[] for _ in prompts]
+        filled = [i for i, prompt in enumerate(prompts) if not prompt.is_blank and ids[i]]
+        for group in self._groups([prompts[i] for i in filled]):
+            rows = [filled[k] for k in group]
+            source, source_is_real = pad([prompts[i].source or () for i in rows])
+            target, _ = pad([[*prompts[i].read, *ids[i][:-1]] for i in rows])
+            weights = torch.zeros(len(rows), target.shape[1], source.shape[1])  # (B, T, S)
+            for model in self.models:
+                device = next(model.parameters()).device
+                name = f"decoder.layers.{(model.config.n_decoder_layers or 0) - 1}.cross_attention.weights"
+                is_real = None if source_is_real is None else source_is_real.to(device)
+                with watch(model, name) as seen:
+                    model(source.to(device), target.to(device), source_is_real=is_real)
+                weights += seen[name].values.mean(dim=1).cpu().float() / len(self.models)
+            for k, i in enumerate(rows):
+                results[i] = weights[k, : len(ids[i]), : len(prompts[i].source or ())].tolist()
+        return results
+
+    def pair(self, before: str, text: str, *, ended: bool = True, number: int = 0) -> tuple[Prompt, list[int]]:
+        """Turn a text and what was read before it into what `score` takes; no ids where there is nothing to score.
+
+        Args:
+            before: The source; for a decoder alone what it goes on from: "" if nothing is.
+            text: The text to score. A decoder alone that has nothing to go on from reads its first token unscored.
+            ended: Whether the end token is scored after it.
+            number: Of the line.
+
+        Raises:
+            DataError: The vocabulary cannot read it, or it is too long.
+
+        """
+        ids, _ = read(text, self.tokenizer, self._longest)
+        prompt = self.prompt(before, number=number)
+        if not self.has_source and not before.strip():
+            start = [] if self.tokenizer.start_id is None else [self.tokenizer.start_id]
+            prompt = replace(prompt, read=start or ids[:1])
+            ids = ids if start else ids[1:]
+        if prompt.is_blank or not ids:
+            return prompt, []
+        ids = [*ids, self.tokenizer.end_id] if ended else ids
+        if self._longest is not None and len(prompt.read) + len(ids) - 1 > self._longest:
+            raise DataError(
+                f"the text has {len(prompt.read) + len(ids) - 1} tokens, but the model's learned positions end after "
+                f"{self._longest}"
+            )
+        return prompt, ids
+
+    def score(self, prompts: Sequence[Prompt], targets: Sequence[Sequence[int]]) -> list[Scored]:
+        """Return what the models give to these ids after these prompts, by the rules and penalty of the settings.
+
+        The end token counts where it is among the ids. No ids have no tokens and a log-probability of 0.
+        """
+        results = []
+        for target, values in zip(targets, score(self.models, prompts, targets, self.rules), strict=True):
+            total = sum(values)
+            penalty = length_penalty(self.config, len(target)) if target else 1.0
+            results.append(Scored(self.tokenizer.tokens(target), values, total, total / penalty))
+        return results
+
+    def _steps(self, prompt: Prompt) -> Iterator[Step]:
+        state = begin(self.models, [prompt], self.rules)
+        choose = sampler([prompt], self.config) if self.config.sample else most_likely
+        return steps(state, [prompt], self.rules, choose)
+
+    def _groups(self, prompts: Sequence[Prompt]) -> Iterator[list[int]]:
+        """Yield the places of prompts that are written together."""
+        order = sorted(range(len(prompts)), key=lambda i: (len(prompts[i].source or ()), len(prompts[i].read)))
+        for start in range(0, len(order), self.batch_size):
+            yield order[start : start + self.batch_size]
+
+    def _written(self, found: Hypothesis) -> Written:
+        text, tokens = self.tokenizer.decode(found.ids), self.tokenizer.tokens(found.ids)
+        return Written(text, tokens, found.ids, found.log_probability, found.score, found.stopped)

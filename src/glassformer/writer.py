@@ -175,10 +175,12 @@ class Writer:
         for step in [] if prompt.is_blank else self._steps(prompt):
             ids += [token for token in step.tokens if token != self.tokenizer.end_id]
             text = self.tokenizer.decode(ids)
-            if text.startswith(shown) and not text.endswith("\ufffd"):  # perhaps half of a character
+            if len(text) > len(shown) and not text.endswith("\ufffd"):  # perhaps half of a character
                 yield text[len(shown) :]
                 shown = text
-        yield self.tokenizer.decode(ids)[len(shown) :]
+        rest = self.tokenizer.decode(ids)[len(shown) :]
+        if rest:
+            yield rest
 
     def steps(self, prompt: Prompt, *, top: int = 3) -> list[WrittenToken]:
         """Write from one prompt and show each step: what was read, what was chosen, the `top` most likely tokens."""

@@ -1,5 +1,6 @@
 """Small models for the tests of searching: fixed, random, and far from undecided."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,8 @@ from glassformer.decode.hypothesis import Hypothesis, Prompt
 from glassformer.decode.rules import Rules
 from glassformer.decode.search import search
 from glassformer.model.transformer import Transformer
+from glassformer.text.tokenizer import Tokenizer
+from glassformer.writer import Writer
 from tests.agreement.variants import build
 from tests.reference.beam import Next, cached
 
@@ -49,3 +52,56 @@ def find(
 def whole(hypothesis: Hypothesis) -> tuple[int, ...]:
     """The tokens, with the end token where there was one."""
     return (*hypothesis.ids, END) if hypothesis.stopped == "end" else tuple(hypothesis.ids)
+
+
+def bigram(table: dict[str, dict[str, float]], kind: str = "decoder") -> Transformer:
+    """A model whose next token depends on the last one alone, with the probabilities of a table.
+
+    Its layers add nothing; the output matrix holds the logarithms. Tokens: LETTERS.
+    """
+    n = len(LETTERS)
+    model = small(
+        kind, n, d_model=n, n_heads=1, norm={"placement": "pre", "final": False},
+        positions={"kind": "none"}, embedding={"scale": False}, biases="none",
+    )  # fmt: skip
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+        assert model.decoder is not None
+        assert model.output is not None
+        model.decoder.embedding.tokens.weight.copy_(torch.eye(n))
+        model.output.weight.fill_(-math.inf)
+        for before, row in table.items():
+            assert math.isclose(sum(row.values()), 1)
+            for after, probability in row.items():
+                model.output.weight[LETTERS.index(after), LETTERS.index(before)] = math.log(probability)
+        model.output.weight.clamp_(min=-1e4)  # 0 · -inf would be no number
+    return model
+
+
+LETTERS = ["<pad>", "<s>", "</s>", "a", "b", "c"]
+CHAIN = {
+    "<s>": {"a": 0.5, "b": 0.4, "c": 0.1},
+    "a": {"b": 0.4, "c": 0.3, "</s>": 0.2, "a": 0.1},
+    "b": {"</s>": 0.45, "a": 0.3, "c": 0.2, "b": 0.05},
+    "c": {"a": 0.6, "b": 0.3, "</s>": 0.1},
+}
+ROUND = {  # greedily a b a b a b ... without end
+    "<s>": {"a": 0.9, "</s>": 0.1},
+    "a": {"b": 0.7, "c": 0.2, "</s>": 0.1},
+    "b": {"a": 0.6, "b": 0.3, "</s>": 0.1},
+    "c": {"c": 0.6, "a": 0.3, "</s>": 0.1},
+}
+
+
+def written_by(tables: list[dict[str, dict[str, float]]], text: str = "c", **settings: Any) -> list[str]:
+    """What models of these tables write together, each result as "a b </s>: p"; encoder–decoders, source `text`."""
+    prefix = settings.pop("prefix", "")
+    tokenizer = Tokenizer.letters("abc")
+    writer = Writer([bigram(table, "encoder-decoder") for table in tables], tokenizer, DecodeConfig(**settings))
+    (results,) = writer.write([writer.prompt(text, prefix=prefix, number=1)])
+    return [
+        " ".join([*written.tokens, *["</s>"] * (written.stopped == "end")])
+        + f": {math.exp(written.log_probability):.4f}"
+        for written in results
+    ]

@@ -134,7 +134,6 @@ class TestRecord:
             prompts_of("encoder-decoder")[:1],
             Rules(END),
             settings,
-            beam_size=beam_size,
             records=[record],
         )
         return record, [whole(hypothesis) for hypothesis in found[0]]

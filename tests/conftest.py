@@ -1,19 +1,28 @@
 """What several tests share: one short training, and a way to call the command line."""
 
+import io
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from glassformer.config import preset
+from glassformer.checkpoint import save_weights
+from glassformer.cli.main import main
+from glassformer.config import Config, ModelConfig, preset
+from glassformer.config.files import dump
 from glassformer.learn.trainer import Event, Trainer
-from glassformer.run import Run, load
+from glassformer.run import Run, RunFiles, load
+from glassformer.text.tokenizer import Tokenizer
+from tests.agreement.variants import build
 
 Cli = Callable[..., subprocess.CompletedProcess[str]]
+CLASSES = ["network", "printer", "account"]
 
 
 @pytest.fixture(scope="session")
@@ -52,6 +61,58 @@ def cli() -> Cli:
         return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
 
     return call
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> Cli:
+    """Run `glassformer ...` in this process: what `cli` does, without two seconds of starting up."""
+
+    def call(*arguments: object, stdin: str | bytes = "") -> subprocess.CompletedProcess[str]:
+        data = stdin.encode() if isinstance(stdin, str) else stdin
+        out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
+        monkeypatch.setattr(sys, "argv", ["glassformer", *map(str, arguments)])
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+        monkeypatch.setattr(sys, "stdout", out)
+        monkeypatch.setattr(sys, "stderr", err)
+        code: Any = 0
+        try:
+            main()
+        except SystemExit as stop:
+            code = stop.code or 0
+        out.flush()
+        err.flush()
+        texts = [stream.buffer.getvalue().decode() for stream in (out, err)]  # type: ignore[attr-defined]
+        monkeypatch.undo()
+        return subprocess.CompletedProcess(list(arguments), code, *texts)
+
+    return call
+
+
+def random_run(directory: Path, kind: str, *, seed: int = 0, **changes: Any) -> Path:
+    """Write a run over bytes whose weights are random: any text in, any bytes out."""
+    tokenizer = Tokenizer.bytes()
+    values: dict[str, Any] = {"kind": kind, "d_model": 32, "d_ff": 48, "n_heads": 4, "tying": "none"}
+    if kind != "decoder":
+        values |= {"source_vocabulary": tokenizer.size, "n_encoder_layers": 2}
+    if kind != "encoder":
+        values |= {"target_vocabulary": tokenizer.size, "n_decoder_layers": 2}
+    else:
+        values["classifier"] = {"classes": len(CLASSES)}
+    config = Config(model=ModelConfig.model_validate(values | changes))
+    files = RunFiles(directory)
+    directory.mkdir(parents=True)
+    files.config.write_text(dump(config), encoding="utf-8")
+    files.classes.write_text(json.dumps(CLASSES), encoding="utf-8")
+    tokenizer.save(files.tokenizer)
+    save_weights(build(config.model, seed), files.weights, {"weights": f"random, seed {seed}"})
+    return directory
+
+
+@pytest.fixture(scope="session")
+def random_runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A run of each kind, with random weights."""
+    place = tmp_path_factory.mktemp("random")
+    return {kind: random_run(place / kind, kind) for kind in ("encoder-decoder", "decoder", "encoder")}
 
 
 @pytest.fixture(autouse=True)

@@ -97,12 +97,12 @@ def config(core: tuple[str, str, str, int | None], other: dict[str, Any]) -> Mod
     return ModelConfig.model_validate(values)
 
 
-def build(model_config: ModelConfig) -> Transformer:
+def build(model_config: ModelConfig, seed: int = 0) -> Transformer:
     """Make a model in eval mode whose norms, biases and tables are far from their first values.
 
     Fresh ones hide faults: a norm of something normalised changes nothing, and an added zero neither.
     """
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     model = Transformer(model_config).eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():

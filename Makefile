@@ -21,9 +21,11 @@ check: .venv/.installed-for-tests ## format, lint, types, tests
 mutants: .venv/.installed-for-tests ## plant known bugs one at a time; each must be caught
 	$(BIN)/python dev/mutants.py
 
-bench: .venv/.installed ## speed beside a peer, and the toy run with five seeds; nothing else may run meanwhile
+bench: .venv/.installed-for-tests ## speed beside peers, and the toy run with five seeds; nothing else may run meanwhile
 	$(BIN)/python bench/toy_speed.py
 	$(BIN)/python bench/toy_seeds.py
+	$(BIN)/python bench/decode_speed.py
+	$(BIN)/python bench/long_context.py
 
 clean: ## remove everything that the other targets made, but not runs/
 	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -13,7 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-TESTS = ("tests/agreement", "tests/model", "tests/data", "tests/test_checkpoint.py")
+TESTS = (
+    "tests/agreement", "tests/model", "tests/data", "tests/test_checkpoint.py", "tests/decode/test_beam.py",
+    "tests/decode/test_options.py", "tests/decode/test_score.py", "tests/decode/test_parallel.py", "tests/text",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -37,26 +40,48 @@ MUTANTS = [
     Mutant(
         "cross-attention cache not reordered",
         "model/cache.py",
-        "(*self.self_attention, *self.cross_attention)",
-        "self.self_attention",
+        "key_values.select(memory_rows)",
+        "pass",
     ),
     Mutant("future visible by one", "model/attention.py", "index <= index[", "index - 1 <= index["),
     Mutant("padding visible", "model/attention.py", "is_real[:, None, None, :]", "is_real[:, None, None, :].logical_or(is_real.new_ones(()))"),
     Mutant("no 1/√d_k on the explicit path", "model/attention.py", "scores / math.sqrt(self.d_k)", "scores * 1.0"),
     Mutant("keys not rotated", "model/attention.py", "self.rotated_k(rotation.turn(k))", "self.rotated_k(k)"),
     # beyond the seven that an encoder–decoder is known for
-    Mutant("key and value heads repeated in the wrong order", "model/attention.py", "k.repeat_interleave(shared_by, dim=1)", "k.repeat(1, shared_by, 1, 1)"),
+    Mutant("key and value heads repeated in the wrong order", "model/attention.py", ".repeat_interleave(self.n_heads // self.n_kv_heads, 1)", ".repeat(1, self.n_heads // self.n_kv_heads, 1, 1)"),
     Mutant("NaN in a row without keys", "model/attention.py", "masked.masked_fill(empty, 0.0).softmax(dim=-1).masked_fill(empty, 0.0)", "masked.softmax(dim=-1)"),
     Mutant("dropout outside training", "model/dropout.py", "not self.training or ", ""),
     Mutant("padding counts as a position", "model/position.py", "(is_real.cumsum(1) - 1).clamp(min=0)", "(is_real.long() * 0 + 1).cumsum(1) - 1"),
-    Mutant("which tokens are real not reordered", "model/cache.py", "self.is_real = self.is_real[rows]", "pass"),
+    Mutant("which tokens are real not reordered", "model/cache.py", "self.is_real = self.is_real.index_select(0, rows)", "pass"),
     Mutant("new tokens taken for padding", "model/cache.py", "ids.new_ones(batch, n_new", "ids.new_zeros(batch, n_new"),
     Mutant("old tokens taken for padding", "model/cache.py", "ids.new_ones(batch, self.length", "ids.new_zeros(batch, self.length"),
     Mutant("no dropout on sublayers", "model/layer.py", "x + self.dropout(change)", "x + change"),
     Mutant("no dropout on embeddings", "model/transformer.py", "dropped: Tensor = self.dropout(x)", "dropped = x"),
     Mutant("no dropout on hidden numbers", "model/layer.py", "self.w_2(self.dropout(hidden))", "self.w_2(hidden)"),
     Mutant("tests are the first training batch", "data/tasks.py", "np.random.default_rng(TEST_SEED)", "np.random.default_rng([0, 1])"),
-    Mutant("a grown cache forgets", "model/cache.py", "larger[:, :, :start] = buffer[:, :, :start]", "pass"),
+    Mutant("a grown cache forgets", "model/cache.py", "self._buffers[i][:, :, :start] = old[:, :, :start]", "pass"),
+    Mutant("beams share the wrong memory", "model/attention.py", "q.view(len(k), n, *q.shape[1:]).transpose(1, 2)", "q.view(n, len(k), *q.shape[1:]).transpose(0, 1).transpose(1, 2)"),
+    Mutant("watched beams share the wrong memory", "model/attention.py", "x.repeat_interleave(n, 0)", "x.repeat(n, 1, 1, 1)"),
+    # the search
+    Mutant("the beam stops when enough have ended", "decode/beam.py", "self.finished[-1].score >= bound", "True"),
+    Mutant("the bound at the wrong length", "decode/beam.py", "/ max(ends)", "/ min(ends)"),
+    Mutant("the bound one token too late", "decode/beam.py", "for n in (length + 1, self.prompt.limit)", "for n in (length + 2, self.prompt.limit)"),
+    Mutant("parents are not followed", "decode/beam.py", "width * i + parent", "width * i"),
+    Mutant("as many candidates as the beam", "decode/beam.py", "2 * config.beam_size", "config.beam_size"),
+    Mutant("cut hypotheses before those that ended", "decode/beam.py", "[*self.finished, *cut]", "[*cut, *self.finished]"),
+    Mutant("the end token does not count", "decode/hypothesis.py", "length_penalty(config, len(ids))", "length_penalty(config, max(1, len(ids) - 1))"),
+    Mutant("an n-gram may repeat at the very end", "decode/rules.py", "range(len(ids) - self.n + 1)", "range(len(ids) - self.n)"),
+    Mutant("min_length one too long", "decode/rules.py", "len(ids) + 1 < self.min_length", "len(ids) < self.min_length"),
+    Mutant("no end where nothing is left", "decode/rules.py", ".masked_fill_(nothing_left, 0.0)", ".masked_fill_(nothing_left, -math.inf)"),
+    Mutant("watched logits are masked", "decode/state.py", "one.clone() if", "one if"),
+    Mutant("top-p without its last token", "decode/sample.py", "before >= share", "before + probabilities >= share"),
+    Mutant("what is drawn depends on the batch", "decode/sample.py", "[config.seed, line, sample]", "[config.seed]"),
+    Mutant("an ensemble of logarithms", "decode/state.py", ".logsumexp(dim=0) - math.log(len(logits))", ".mean(dim=0)"),
+    Mutant("memories stay when sources go", "decode/state.py", "cache.select(chosen, kept)", "cache.select(chosen, None)"),
+    Mutant("prompts padded on the right", "decode/state.py", "self._pad(rows, left=True)", "self._pad(rows)"),
+    Mutant("the prefix is not scored", "decode/state.py", "state.prefix_log_probabilities[row] += ", "_ = "),
+    Mutant("threads stay halved", "decode/parallel.py", "torch.set_num_threads(n_threads)\n", "pass\n"),
+    Mutant("the wrong block's token", "decode/rules.py", "* BLOCK + places % BLOCK", "* BLOCK + places % (BLOCK - 1)"),
 ]  # fmt: skip
 
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from glassformer.learn.trainer import Trainer
     from glassformer.model.transformer import Memory, Transformer
     from glassformer.run import Run, load
+    from glassformer.writer import Writer
 
 __version__ = version("glassformer")
 
@@ -44,13 +45,14 @@ _HOMES = {
     "glassformer.learn.trainer": ("Trainer",),
     "glassformer.model.transformer": ("Memory", "Transformer"),
     "glassformer.run": ("Run", "load"),
+    "glassformer.writer": ("Writer",),
 }  # fmt: skip
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "CheckpointError", "Config", "ConfigError", "DataError", "DecodingError", "GlassformerError", "Memory",
-    "ModelConfig", "Run", "Trainer", "TrainingError", "Transformer", "count", "load", "load_config", "preset",
-    "shapes", "trace", "watch",
+    "ModelConfig", "Run", "Trainer", "TrainingError", "Transformer", "Writer", "count", "load", "load_config",
+    "preset", "shapes", "trace", "watch",
 ]  # fmt: skip
 
 

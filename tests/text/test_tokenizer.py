@@ -59,6 +59,37 @@ def test_bytes_that_are_no_text() -> None:
         LETTERS.encode("a\udcff")
 
 
+BYTES = Tokenizer.bytes()
+
+
+@given(st.text(max_size=40))
+def test_bytes_change_nothing(text: str) -> None:
+    ids = BYTES.encode(text)
+    assert len(ids) == len(text.encode())
+    assert BYTES.decode(ids) == text
+    assert all(3 <= i < 259 for i in ids)
+
+
+def test_bytes_that_are_half_of_a_character() -> None:
+    ids = BYTES.encode("ä€")
+    assert BYTES.decode(ids[:1]) == "\ufffd"
+    assert BYTES.decode([*ids[:2], 2, 0, 1]) == "ä"
+    assert (BYTES.start_id, BYTES.end_id, BYTES.size) == (1, 2, 259)
+
+
+def test_tokenizers_are_equal_if_they_cut_alike(tmp_path: Path) -> None:
+    BYTES.save(tmp_path / "tokenizer.json")
+    assert Tokenizer.load(tmp_path / "tokenizer.json") == BYTES
+    assert BYTES != LETTERS
+    assert BYTES != "bytes"
+
+
+def test_an_id_by_its_token() -> None:
+    assert LETTERS.id_of("c") == 5
+    with pytest.raises(DataError, match=r"the vocabulary has no token '</S>'; did you mean '</s>'\?"):
+        LETTERS.id_of("</S>")
+
+
 def test_save_and_load_are_inverse(tmp_path: Path) -> None:
     LETTERS.save(tmp_path / "tokenizer.json")
     loaded = Tokenizer.load(tmp_path / "tokenizer.json")

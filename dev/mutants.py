@@ -79,8 +79,8 @@ MUTANTS = [
     Mutant("an ensemble of logarithms", "decode/state.py", ".logsumexp(dim=0) - math.log(len(logits))", ".mean(dim=0)"),
     Mutant("memories stay when sources go", "decode/state.py", "cache.select(chosen, kept)", "cache.select(chosen, None)"),
     Mutant("prompts padded on the right", "decode/state.py", "self._pad(rows, left=True)", "self._pad(rows)"),
-    Mutant("the prefix is not scored", "decode/state.py", "state.prefix_log_probabilities[row] += ", "_ = "),
-    Mutant("threads stay halved", "decode/parallel.py", "torch.set_num_threads(n_threads)\n", "pass\n"),
+    Mutant("the prefix is not scored", "decode/state.py", "[sum(values) for values in forced]", "[0.0 for _ in forced]"),
+    Mutant("threads stay halved", "decode/parallel.py", "torch.set_num_threads(n_threads)  # again", "pass  # again"),
     Mutant("the wrong block's token", "decode/rules.py", "* BLOCK + places % BLOCK", "* BLOCK + places % (BLOCK - 1)"),
 ]  # fmt: skip
 

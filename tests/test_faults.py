@@ -125,7 +125,7 @@ def test_14_half_precision(random_runs: dict[str, Path], kind: str, dtype: torch
     run = load(random_runs[kind])
     run.model.to(dtype)
     found = written_by(run, ["a", "some longer text", "", "b" * 60], 4)
-    assert all(text == text and abs(score) < 1e4 for text, score in found)
+    assert all(abs(score) < 1e4 for _, score in found)  # which no NaN is
     assert found[2] == ("", 0.0)
     ids, is_real = pad([[5] * 40, [6]])
     with torch.inference_mode():
@@ -147,9 +147,9 @@ def test_15_attention_is_on_the_text(random_runs: dict[str, Path]) -> None:
         assert len(rows) == len(written.ids)
         for row in rows:
             assert len(row) == len(prompt.source or ())
-            assert sum(row) == pytest.approx(1, abs=1e-5)
+            assert float(row.sum()) == pytest.approx(1, abs=1e-5)
         alone = writer.attention([prompt], [written.ids])[0]
-        assert torch.allclose(torch.tensor(rows), torch.tensor(alone), atol=1e-5)
+        assert torch.allclose(rows, alone, atol=1e-5)
 
 
 POSITIONS = {

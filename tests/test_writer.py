@@ -5,7 +5,6 @@ import math
 import pytest
 import torch
 
-from glassformer.cli.writing import links_of
 from glassformer.config import DecodeConfig
 from glassformer.errors import DataError, DecodingError
 from glassformer.text.tokenizer import Tokenizer
@@ -44,11 +43,12 @@ def test_attention_and_alignment_by_hand() -> None:
     assert [found.text for found in results] == ["a b", "a b", "", "a b"]
     rows = writer.attention(prompts, [found.ids for found in results])
     # the epsilon of the norm takes a little: 1e-4 of the score
-    assert rows[0] == [pytest.approx([0.2, 0.2, 0.6], abs=1e-3), pytest.approx([0.2, 0.6, 0.2], abs=1e-3)]
-    assert rows[1] == [[1.0], [1.0]]
-    assert rows[2] == []
-    assert rows[3][0] == pytest.approx([3 / 8, 1 / 8, 3 / 8, 1 / 8], abs=1e-3)  # two letters a
-    assert [links_of(row) for row in rows[:3]] == [[(2, 0), (1, 1)], [(0, 0), (0, 1)], []]
+    assert rows[0].tolist() == [pytest.approx([0.2, 0.2, 0.6], abs=1e-3), pytest.approx([0.2, 0.6, 0.2], abs=1e-3)]
+    assert rows[1].tolist() == [[1.0], [1.0]]
+    assert rows[2].tolist() == []
+    assert rows[3][0].tolist() == pytest.approx([3 / 8, 1 / 8, 3 / 8, 1 / 8], abs=1e-3)  # two letters a
+    links = writer.alignments(prompts, [found.ids for found in results])
+    assert links[:3] == [[(2, 0), (1, 1)], [(0, 0), (0, 1)], []]
 
 
 def test_a_decoder_has_no_source_to_look_at() -> None:
@@ -62,7 +62,7 @@ def test_the_attention_of_an_ensemble_is_the_mean() -> None:
     both = Writer([*one.models, *other.models], one.tokenizer, DecodeConfig())
     prompts = [both.prompt("c b a")]
     (rows,) = both.attention(prompts, [[3, 4]])
-    assert rows[0] == pytest.approx([0.2, 0.4, 0.4], abs=1e-3)
+    assert rows[0].tolist() == pytest.approx([0.2, 0.4, 0.4], abs=1e-3)
 
 
 class TestPair:
@@ -90,6 +90,28 @@ class TestPair:
         with pytest.raises(DataError, match="the text has 5 tokens, but the model's learned positions end after 4"):
             writer.pair("a b", "c c")
         assert writer.score(*map(list, zip(writer.pair("a b", "c"), strict=True)))[0].tokens == ["c", "</s>"]
+
+
+def test_steps_go_one_way() -> None:
+    writer = Writer([bigram(CHAIN)], Tokenizer.letters("abc"), DecodeConfig(beam_size=2))
+    with pytest.raises(DecodingError, match="steps go one way: set beam_size=1, or look at the record"):
+        writer.steps(writer.prompt("a"))
+    greedy = Writer([bigram(CHAIN)], Tokenizer.letters("abc"), DecodeConfig())
+    with pytest.raises(DecodingError, match="a record is kept of a beam"):
+        greedy.record(greedy.prompt("a"))
+
+
+def test_only_sources_are_cut() -> None:
+    with pytest.raises(DecodingError, match="truncate cuts sources, but a decoder alone has none"):
+        Writer([bigram(CHAIN)], Tokenizer.letters("abc"), DecodeConfig(), truncate=True)
+
+
+def test_an_ensemble_ends_where_the_first_table_does() -> None:
+    models = [small(vocabulary=6, positions={"kind": "learned", "size": size}) for size in (8, 12)]
+    writer = Writer(models, Tokenizer.letters("abc"), DecodeConfig())
+    assert writer.prompt("a b c").limit == 8
+    with pytest.raises(DataError, match="the text has 9 tokens, but the model's learned positions end after 8"):
+        writer.prompt("abcabcabc")
 
 
 def test_perplexity() -> None:

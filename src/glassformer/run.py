@@ -134,17 +134,25 @@ class Run:
 
     def steps(self, text: str, *, top: int = 3, decode: Mapping[str, Any] | None = None) -> list[WrittenToken]:
         """Write greedily from one text and show each step: what was read, what was chosen, the most likely tokens."""
-        writer = self.writer({"beam_size": 1, "n_best": 1, **(decode or {})})
+        writer = self.writer({"beam_size": 1, **(decode or {})})
         return writer.steps(writer.prompt(text), top=top)
 
+    @overload
+    def classify(
+        self, text: str, *, threshold: float = 0.0, batch_size: int = 64, truncate: bool = False
+    ) -> Classified: ...
+    @overload
+    def classify(
+        self, text: list[str], *, threshold: float = 0.0, batch_size: int = 64, truncate: bool = False
+    ) -> list[Classified]: ...
     @torch.inference_mode()
     def classify(
-        self, texts: Sequence[str], *, threshold: float = 0.0, batch_size: int = 64, truncate: bool = False
-    ) -> list[Classified]:
-        """Name the class of each text.
+        self, text: str | list[str], *, threshold: float = 0.0, batch_size: int = 64, truncate: bool = False
+    ) -> Classified | list[Classified]:
+        """Name the class of one text, or of several.
 
         Args:
-            texts: A blank one has no class.
+            text: A blank one has no class.
             threshold: The smallest probability with which a class is named.
             batch_size: How many texts are read at once.
             truncate: Cut texts that are longer than learned positions, instead of refusing them.
@@ -157,7 +165,8 @@ class Run:
         model = self.config.model
         if model.classifier is None or model.classifier.pooling == "none":
             raise DecodingError(f"this model does not classify texts: it is of kind {model.kind!r}")
-        read_texts = [read(text, self.tokenizer, model.longest, truncate=truncate) for text in texts]
+        texts = [text] if isinstance(text, str) else text
+        read_texts = [read(one, self.tokenizer, model.longest, truncate=truncate) for one in texts]
         results = [Classified("", {}, 0) for _ in texts]
         order = sorted((i for i, (ids, _) in enumerate(read_texts) if ids), key=lambda i: len(read_texts[i][0]))
         device = next(self.model.parameters()).device
@@ -165,11 +174,11 @@ class Run:
             rows = order[start : start + batch_size]
             ids, is_real = pad([read_texts[i][0] for i in rows])
             logits = self.model(ids.to(device), source_is_real=None if is_real is None else is_real.to(device))
-            for i, row in zip(rows, logits.double().softmax(dim=-1).tolist(), strict=True):
+            for i, row in zip(rows, logits.cpu().double().softmax(dim=-1).tolist(), strict=True):
                 ranked = sorted(zip(self.classes, row, strict=True), key=lambda pair: -pair[1])
                 best, probability = ranked[0]
                 results[i] = Classified(best if probability >= threshold else None, dict(ranked), read_texts[i][1])
-        return results
+        return results[0] if isinstance(text, str) else results
 
     def trace(self, text: str, target: str | None = None, *, only: str | Sequence[str] = "*") -> Trace:
         """Run the model once on a text and return its tensors by name, with the tokens of both sides.
@@ -180,7 +189,7 @@ class Run:
             only: Names, or patterns such as "decoder.*.weights".
 
         """
-        writer = self.writer({"beam_size": 1, "n_best": 1})
+        writer = self.writer({"beam_size": 1})
         prompt = writer.prompt(text)
         if prompt.is_blank:
             raise DataError("the text is blank: there is nothing to read")
@@ -192,7 +201,9 @@ class Run:
 
     def _write(self, text: str | list[str], decode: Mapping[str, Any] | None) -> str | list[str]:
         writer = self.writer(decode)
-        prompts = [writer.prompt(one, number=i) for i, one in enumerate([text] if isinstance(text, str) else text)]
+        prompts = [
+            writer.prompt(one, number=i) for i, one in enumerate([text] if isinstance(text, str) else text, start=1)
+        ]
         texts = [results[0].text for results in writer.write(prompts)]
         return texts[0] if isinstance(text, str) else texts
 
@@ -254,7 +265,8 @@ def _placed(model: Transformer, device: str) -> Transformer:
     """Put a model where it is to work.
 
     On a CPU, a matrix with more outputs than inputs is laid out by columns: PyTorch's product with one row is then up
-    to three times faster, and with many rows no slower. Names, shapes and values stay.
+    to three times faster, and with many rows no slower; only looking up rows of such a matrix, where it is tied to an
+    embedding, takes longer. Names, shapes and values stay.
     """
     try:
         model = model.to(device)

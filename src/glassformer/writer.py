@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
+from torch import Tensor
 
 from glassformer.config.run import DecodeConfig
 from glassformer.data.batch import pad
@@ -13,13 +14,15 @@ from glassformer.decode.greedy import Step, most_likely, sampler, steps
 from glassformer.decode.hypothesis import Hypothesis, Prompt, length_penalty
 from glassformer.decode.parallel import two_at_once
 from glassformer.decode.rules import Rules
-from glassformer.decode.score import score
+from glassformer.decode.score import perplexity, score
 from glassformer.decode.search import search
 from glassformer.decode.state import begin
 from glassformer.errors import DataError, DecodingError
 from glassformer.inspect.trace import watch
 from glassformer.model.transformer import Transformer
 from glassformer.text.tokenizer import Tokenizer
+
+EXTRA_LENGTH = 50  # section 6.1: at most source length + 50 tokens
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,7 @@ class Scored:
     def perplexity(self) -> float:
         """exp of the mean of minus the log-probability of a token."""
         n = len(self.log_probabilities)
-        return float(torch.tensor(-self.log_probability / n, dtype=torch.double).exp()) if n else 1.0
+        return perplexity(self.log_probability, n) if n else 1.0
 
 
 def read(text: str, tokenizer: Tokenizer, longest: int | None, *, truncate: bool = False) -> tuple[list[int], int]:
@@ -104,7 +107,7 @@ class Writer:
             truncate: Cut sources that are longer than learned positions, instead of refusing them.
 
         Raises:
-            DecodingError: The models do not write.
+            DecodingError: The models do not write, or have no source that could be cut.
             DataError: The vocabulary lacks a token that is needed.
 
         """
@@ -113,6 +116,8 @@ class Writer:
         self.has_source = models[0].config.has_encoder
         if not all(model.config.has_decoder for model in models):
             raise DecodingError("an encoder-only model does not write: it classifies")
+        if truncate and not self.has_source:
+            raise DecodingError("truncate cuts sources, but a decoder alone has none")
         if self.has_source and tokenizer.start_id is None:
             raise DataError("the vocabulary has no start token, which an encoder–decoder reads first")
         self.rules = Rules(
@@ -137,13 +142,16 @@ class Writer:
         begun = self.tokenizer.encode(prefix)
         self.rules.check(begun, self.tokenizer.tokens(begun))
         first = start if self.has_source else [*start, *ids] if ids else []
-        limit = self.config.max_length or self.config.extra_length + (len(ids) if self.has_source else 0)
+        limit = self.config.max_length
+        if limit is None:
+            extra = EXTRA_LENGTH if self.config.extra_length is None else self.config.extra_length
+            limit = extra + (len(ids) if self.has_source else 0)
         if self._longest is not None:  # the last token that is written is not read
             limit = min(limit, self._longest - len(first) + 1)
-        if limit <= len(begun) and ids:
-            after = f" after the {len(begun)} of the prefix" if begun else ""
-            raise DecodingError(f"a length limit of {limit} leaves no room for a token{after}: set a larger one")
-        return Prompt(ids if self.has_source else None, first, limit, begun, number, n_cut)
+        prompt = Prompt(ids if self.has_source else None, first, limit, begun, number, n_cut)
+        if not prompt.is_blank:
+            prompt.check()
+        return prompt
 
     def write(self, prompts: Sequence[Prompt]) -> list[list[Written]]:
         """Write from each prompt; for each, its results in order, the best score first.
@@ -162,8 +170,8 @@ class Writer:
                 results[i] = [self._written(hypothesis) for hypothesis in hypotheses]
         return results
 
-    def stream(self, prompt: Prompt) -> Iterator[str]:
-        """Write from one prompt and yield the text piece by piece, as it comes.
+    def stream(self, prompt: Prompt, *, with_prompt: bool = False) -> Iterator[str]:
+        """Write from one prompt and yield the text piece by piece, as it comes; before it what was read, if asked for.
 
         Raises:
             DecodingError: With a beam, or several results: nothing is settled before the end.
@@ -171,7 +179,7 @@ class Writer:
         """
         if self.config.beam_size > 1 or self.config.n_best > 1:
             raise DecodingError("a beam settles its text only at the end: to stream, set beam_size=1 and n_best=1")
-        ids, shown = list(prompt.prefix), ""
+        ids, shown = [*(prompt.read if with_prompt else ()), *prompt.prefix], ""
         for step in [] if prompt.is_blank else self._steps(prompt):
             ids += [token for token in step.tokens if token != self.tokenizer.end_id]
             text = self.tokenizer.decode(ids)
@@ -186,6 +194,8 @@ class Writer:
         """Write from one prompt and show each step: what was read, what was chosen, the `top` most likely tokens."""
         if prompt.is_blank:
             raise DataError("the text is blank: there is nothing to read")
+        if self.config.beam_size > 1:
+            raise DecodingError("steps go one way: set beam_size=1, or look at the record of the search")
         if self.config.n_best > 1:
             raise DecodingError(f"steps show one result, not the {self.config.n_best} of n_best")
         names, written = self.tokenizer.tokens, []
@@ -208,15 +218,28 @@ class Writer:
         found = search(self.models, [prompt], self.rules, self.config, records=[record])[0]
         return record, [self._written(hypothesis) for hypothesis in found]
 
-    @torch.inference_mode()
-    def attention(self, prompts: Sequence[Prompt], ids: Sequence[Sequence[int]]) -> list[list[list[float]]]:
-        """Return where the decoder looks while it writes: for each of the ids a row of shares over the source's tokens.
+    def attention(self, prompts: Sequence[Prompt], ids: Sequence[Sequence[int]]) -> list[Tensor]:
+        """Return where the decoder looks while it writes these ids: for each prompt (T, S), a row for each token.
 
-        It is the cross-attention of the last layer, the mean of its heads and of the models. A blank text has no rows.
+        A row's shares sum to 1. It is the cross-attention of the last layer, the mean of its heads and of the models.
+        A blank text has no rows.
         """
+        results = [torch.zeros(0, 0) for _ in prompts]
+        for i, shares in self._attention(prompts, ids):
+            results[i] = shares
+        return results
+
+    def alignments(self, prompts: Sequence[Prompt], ids: Sequence[Sequence[int]]) -> list[list[tuple[int, int]]]:
+        """Return (place in the source, place in the target), from 0, for each token: where it looks most."""
+        results: list[list[tuple[int, int]]] = [[] for _ in prompts]
+        for i, shares in self._attention(prompts, ids):
+            results[i] = [(place, row) for row, place in enumerate(shares.argmax(dim=-1).tolist())]
+        return results
+
+    @torch.inference_mode()
+    def _attention(self, prompts: Sequence[Prompt], ids: Sequence[Sequence[int]]) -> Iterator[tuple[int, Tensor]]:
         if not self.has_source:
             raise DecodingError("a decoder alone has no source to be aligned with")
-        results: list[list[list[float]]] = [[] for _ in prompts]
         filled = [i for i, prompt in enumerate(prompts) if not prompt.is_blank and ids[i]]
         for group in self._groups([prompts[i] for i in filled]):
             rows = [filled[k] for k in group]
@@ -228,11 +251,10 @@ class Writer:
                 name = f"decoder.layers.{(model.config.n_decoder_layers or 0) - 1}.cross_attention.weights"
                 is_real = None if source_is_real is None else source_is_real.to(device)
                 with watch(model, name) as seen:
-                    model(source.to(device), target.to(device), source_is_real=is_real)
+                    model.decode(target.to(device), model.encode(source.to(device), is_real=is_real), last=1)
                 weights += seen[name].values.mean(dim=1).cpu().float() / len(self.models)
             for k, i in enumerate(rows):
-                results[i] = weights[k, : len(ids[i]), : len(prompts[i].source or ())].tolist()
-        return results
+                yield i, weights[k, : len(ids[i]), : len(prompts[i].source or ())]
 
     def pair(self, before: str, text: str, *, ended: bool = True, number: int = 0) -> tuple[Prompt, list[int]]:
         """Turn a text and what was read before it into what `score` takes; no ids where there is nothing to score.
@@ -269,7 +291,8 @@ class Writer:
         The end token counts where it is among the ids. No ids have no tokens and a log-probability of 0.
         """
         results = []
-        for target, values in zip(targets, score(self.models, prompts, targets, self.rules), strict=True):
+        found = score(self.models, prompts, targets, self.rules, batch_size=self.batch_size)
+        for target, values in zip(targets, found, strict=True):
             total = sum(values)
             penalty = length_penalty(self.config, len(target)) if target else 1.0
             results.append(Scored(self.tokenizer.tokens(target), values, total, total / penalty))

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from glassformer.run import load
+from glassformer.text.tokenizer import Tokenizer
 from tests.conftest import CLASSES, Cli, random_run
 
 VERB = {"encoder-decoder": "translate", "decoder": "generate", "encoder": "classify"}
@@ -109,6 +110,9 @@ class TestTranslate:
     def test_prefix(self, here: Cli, run_directory: Path) -> None:
         assert here("translate", run_directory, "c a b", "--prefix", "b").stdout == "b a c\n"
         assert here("translate", run_directory, "c a b", "--prefix", "a").stdout.startswith("a ")
+        done = here("translate", run_directory, "c a b", "a", "--prefix", "z")
+        assert done.stderr.count("\n") == 1
+        assert "character 1 is 'z'" in done.stderr
         done = here("translate", run_directory, "c a b", "z", "--prefix", "b", "--max-length", 1)
         assert done.stdout == "\n\n"
         assert "line 1: a length limit of 1 leaves no room for a token after the 1 of the prefix" in done.stderr
@@ -165,6 +169,20 @@ class TestGenerate:
         (one,) = objects(here(*call, "--json").stdout)
         assert one.keys() == {"prompt", "continuation", "tokens", "score", "log_probability", "stopped"}
 
+    def test_prompt_and_continuation_are_one_text(self, here: Cli, tmp_path: Path) -> None:
+        """Where blanks stand between tokens, one stands between the two parts as well."""
+        run = random_run(tmp_path / "run", "decoder", target_vocabulary=13)
+        Tokenizer.letters("abcdefghij").save(run / "tokenizer.json")
+        call = ("generate", run, "c a", "--max-length", 3, "--forbid", "</s>", "--forbid", "<s>", "--forbid", "<pad>")
+        continuation = here(*call).stdout
+        assert len(continuation.split()) == 3
+        for more in ((), ("--stream",)):
+            assert here(*call, "--with-prompt", *more).stdout == f"c a {continuation}"
+
+    def test_equal_lines_draw_different_texts(self, random_runs: dict[str, Path]) -> None:
+        found = load(random_runs["decoder"]).generate(["x"] * 5, {"sample": True, "max_length": 5})
+        assert len(set(found)) == 5
+
     def test_stream_is_the_same_text(self, here: Cli, random_runs: dict[str, Path]) -> None:
         for settings in ((), ("--sample", "--seed", 4, "--temperature", 0.7)):
             call = ("generate", random_runs["decoder"], "begin", "", "ä", "--max-length", 40, *settings)
@@ -203,6 +221,10 @@ class TestClassify:
         assert first["label"] == label == max(first["probabilities"], key=first["probabilities"].get)
         assert sum(first["probabilities"].values()) == pytest.approx(1)
         assert (blank["label"], blank["probabilities"]) == ("", {})
+
+    def test_one_text(self, random_runs: dict[str, Path]) -> None:
+        run = load(random_runs["encoder"])
+        assert run.classify("abc") == run.classify(["abc"])[0]
 
     def test_dont_know(self, here: Cli, random_runs: dict[str, Path]) -> None:
         """By hand: logits (1, 2, 0) give e² / (e + e² + 1) = 0.6652 to the second class."""
@@ -272,6 +294,7 @@ class TestSteps:
         assert one["results"][0]["text"] == "b a c"
 
     def test_nonsense(self, here: Cli, run_directory: Path) -> None:
+        assert here("steps", run_directory, "a b", "--beam-size", 2, "--top", 5).returncode == 2
         assert "the text is blank" in here("steps", run_directory, " ").stderr
         done = here("steps", run_directory, "a b", "--sample", "--n-best", 2)
         assert "steps show one result, not the 2 of n_best" in done.stderr

@@ -93,6 +93,13 @@ ROUND = {  # greedily a b a b a b ... without end
     "c": {"c": 0.6, "a": 0.3, "</s>": 0.1},
 }
 
+BOUND = {  # the longest sentence is the best one once the penalty is strong: a b c </s> has 0.4
+    "<s>": {"</s>": 0.6, "a": 0.4},
+    "a": {"b": 1.0},
+    "b": {"c": 1.0},
+    "c": {"</s>": 1.0},
+}
+
 
 def written_by(tables: list[dict[str, dict[str, float]]], text: str = "c", **settings: Any) -> list[str]:
     """What models of these tables write together, each result as "a b </s>: p"; encoder–decoders, source `text`."""

@@ -169,7 +169,7 @@ class TestRecord:
     def test_reasons(self) -> None:
         record, _ = self.search(beam_size=2, n_best=1)
         reasons = {c.why for step in record.steps for c in step}
-        assert reasons <= {"", "2 better ones go on", "1 finished with a better score"}
+        assert reasons <= {"", "2 better ones go on", "1 finished with no worse a score"}
         assert len(reasons) == 3
 
 

@@ -15,7 +15,7 @@ from glassformer.decode.sample import Sampler
 from glassformer.errors import ConfigError, DataError, DecodingError
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.writer import Writer
-from tests.decode.models import CHAIN, END, LETTERS, ROUND, START, bigram, find, small, whole, written_by
+from tests.decode.models import BOUND, CHAIN, END, LETTERS, ROUND, START, bigram, find, small, whole, written_by
 
 GREEDY = "a b </s>: 0.0900"  # 0.5 · 0.4 · 0.45
 A, B, C = 3, 4, 5
@@ -73,6 +73,41 @@ class TestEachOptionChangesTheText:
         assert len({tuple(tokens[i : i + n]) for i in range(len(tokens) - n + 1)}) == len(tokens) - n + 1 or n == 0
         assert found == expected
 
+    @pytest.mark.parametrize(
+        ("settings", "expected"),
+        [
+            # ln 0.6 / (6/6)² = -0.511 against ln 0.4 / (9/6)² = -0.407, which the search can only know at the end
+            ({"beam_size": 2, "alpha": 2.0}, "a b c </s>: 0.4000"),
+            ({"beam_size": 2, "alpha": 0.0}, "</s>: 0.6000"),
+            ({"beam_size": 2, "alpha": -1.0}, "</s>: 0.6000"),
+        ],
+    )
+    def test_the_search_waits_as_long_as_something_better_can_come(
+        self, settings: dict[str, object], expected: str
+    ) -> None:
+        assert written_by([BOUND], **settings) == [expected]
+
+    @pytest.mark.parametrize(
+        ("settings", "expected"),
+        [
+            ({"prefix": "a b"}, "a b </s>: 0.0900"),
+            # 0.5 · 0.4/0.8 · 0.45, as the end could not come after a either
+            ({"prefix": "a b", "min_length": 3}, "a b </s>: 0.1125"),
+            # 0.5 · 0.4/0.9 · 0.45/0.65: after a no a, after a b neither of them
+            ({"prefix": "a b", "no_repeat_ngram": 1}, "a b </s>: 0.1538"),
+        ],
+    )
+    def test_a_prefix_is_scored_by_the_rules(self, settings: dict[str, object], expected: str) -> None:
+        assert written_by([CHAIN], **settings) == [expected]
+
+    def test_ngrams_and_a_minimum_that_leave_nothing(self) -> None:
+        """Each token may come once and the end not before the ninth: after four it has to."""
+        (found,) = written_by([ROUND], no_repeat_ngram=1, min_length=9, max_length=12)
+        tokens, probability = found.split(": ")
+        assert len(tokens.split()) <= 7
+        assert tokens.endswith("</s>")
+        assert 0 < float(probability) <= 1
+
     def test_what_sampling_draws_depends_on_the_seed(self) -> None:
         drawn = [written_by([CHAIN], sample=True, seed=seed)[0] for seed in range(30)]
         assert len(set(drawn)) > 8
@@ -81,6 +116,11 @@ class TestEachOptionChangesTheText:
     def test_several_samples(self) -> None:
         found = written_by([CHAIN], sample=True, n_best=5, seed=1)
         assert len(found) == 5
+        shares = [
+            float(one.split(": ")[1]) for one in written_by([CHAIN], sample=True, n_best=5, length_penalty="none")
+        ]
+        assert shares == sorted(shares, reverse=True)
+        assert len(set(shares)) > 1
         assert len(set(found)) > 2
 
     def test_every_field_of_the_configuration_is_tested_here(self) -> None:
@@ -101,7 +141,11 @@ class TestRefused:
             ({"top_k": 5}, "decode: top_k belongs to sampling: set sample too"),
             ({"top_p": 0.5}, "decode: top_p belongs to sampling"),
             ({"seed": 5}, "decode: seed belongs to sampling"),
-            ({"sample": True, "beam_size": 4}, "decode: sample draws its tokens, which has no beam: leave beam_size=4"),
+            (
+                {"sample": True, "beam_size": 4},
+                "decode: sample draws its tokens, which has no beam: set beam_size=1, not",
+            ),
+            ({"max_length": 4, "extra_length": 4}, "decode: max_length stands for a limit by extra_length: set one"),
             ({"n_best": 3}, "decode: n_best=3 results need a beam as wide, but beam_size=1: set both"),
             ({"length_penalty": "average", "alpha": 1.0}, "alpha belongs to the length penalties wu and power, not to"),
             ({"min_length": 9, "max_length": 8}, "decode: min_length=9 is more than max_length=8"),
@@ -115,6 +159,15 @@ class TestRefused:
     def test_settings(self, changes: dict[str, object], sentence: str) -> None:
         with pytest.raises(ConfigError, match=sentence.replace("?", r"\?")):
             with_decode(self.CONFIG, changes)
+
+    def test_a_new_choice_does_not_inherit_what_belonged_to_the_old_one(self) -> None:
+        beam = with_decode(self.CONFIG, {"beam_size": 4, "n_best": 3, "alpha": 1.0, "max_length": 9})
+        drawn = with_decode(beam, {"sample": True, "top_k": 5})
+        assert (drawn.decode.beam_size, drawn.decode.n_best, drawn.decode.top_k) == (1, 1, 5)
+        assert with_decode(drawn, {"beam_size": 2}).decode.top_k is None
+        assert with_decode(beam, {"length_penalty": "average"}).decode.alpha is None
+        assert with_decode(beam, {"extra_length": 3}).decode.max_length is None
+        assert with_decode(beam, {"n_best": 2, "seed": None}).decode == beam.decode.model_copy(update={"n_best": 2})
 
     def test_a_forbidden_token_that_does_not_exist(self) -> None:
         with pytest.raises(DataError, match=r"the vocabulary has no token '<pda>'; did you mean '<pad>'\?"):

@@ -30,6 +30,33 @@ class TestTwoAtOnce:
         assert two_at_once(job, [1, 2, 3, 4], CPU) == [(1, 2), (2, 2), (3, 2), (4, 2)]
         assert torch.get_num_threads() == 4
 
+    def test_other_threads_keep_theirs(self) -> None:
+        """A thread that first uses PyTorch while two jobs run has all threads, and so has whoever comes later."""
+        seen: list[int] = []
+
+        def job(_: int) -> None:
+            thread = threading.Thread(target=lambda: seen.append(torch.get_num_threads()))
+            thread.start()
+            thread.join()
+
+        two_at_once(job, [1, 2, 3], CPU)
+        assert seen == [4, 4, 4]
+
+    def test_results_in_order(self) -> None:
+        first_may_end = threading.Event()
+
+        def job(n: int) -> int:
+            if n == 0:
+                first_may_end.wait(20)
+            first_may_end.set()
+            return n
+
+        assert two_at_once(job, list(range(8)), CPU) == list(range(8))
+
+    def test_autocast_belongs_to_one_thread(self) -> None:
+        with torch.autocast("cpu", torch.bfloat16):
+            assert two_at_once(lambda _: torch.is_autocast_enabled("cpu"), [1, 2], CPU) == [True, True]
+
     def test_an_error_comes_out_and_leaves_nothing_behind(self) -> None:
         def job(n: int) -> int:
             if n == 2:

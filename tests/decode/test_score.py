@@ -8,7 +8,8 @@ import torch
 from glassformer.decode import score as scoring
 from glassformer.decode.hypothesis import Prompt
 from glassformer.decode.rules import Rules
-from glassformer.decode.score import score
+from glassformer.decode.score import perplexity, score
+from glassformer.errors import DataError
 from tests.decode.models import CHAIN, END, LETTERS, START, bigram, find, small, whole
 
 KINDS = ("encoder-decoder", "decoder")
@@ -54,6 +55,28 @@ def _found(models: list[torch.nn.Module], prompt: Prompt, rules: Rules) -> list[
 
     (row,) = search(models, [prompt], rules, DecodeConfig(beam_size=3, n_best=3))  # type: ignore[arg-type]
     return [(whole(hypothesis), hypothesis.log_probability) for hypothesis in row]
+
+
+def test_many_rows_in_several_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No row is lost between two batches, of which logits or rows decide the size."""
+    monkeypatch.setattr(scoring, "LARGEST", 40)
+    model = bigram(CHAIN)
+    prompts, targets = [Prompt(None, [START], 9)] * 7, [[3, 4, END][: 1 + i % 3] for i in range(7)]
+    expected = [[math.log(p) for p in (0.5, 0.4, 0.45)[: 1 + i % 3]] for i in range(7)]
+    for batch_size in (1, 2, 64):
+        found = score([model], prompts, targets, Rules(END), batch_size=batch_size)
+        assert found == [pytest.approx(values) for values in expected]
+
+
+def test_after_a_blank() -> None:
+    for prompts in ([Prompt([], [START], 9)], [Prompt([3, 4], [START], 9), Prompt([], [START], 9)]):
+        with pytest.raises(DataError, match="there is nothing before the text that is to be scored"):
+            score([small()], prompts, [[3]] * len(prompts), Rules(END))
+
+
+def test_perplexity_past_the_largest_number() -> None:
+    assert perplexity(math.log(0.25) * 2, 2) == pytest.approx(4)
+    assert perplexity(-1e6, 2) == perplexity(-math.inf, 2) == math.inf
 
 
 def test_nothing_has_no_tokens() -> None:

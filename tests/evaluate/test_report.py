@@ -71,6 +71,29 @@ def test_several_references_and_another_system(run: Run, tmp_path: Path) -> None
     assert (compared.ours, compared.theirs, compared.p_value) == (1, 0.5, 0.5)
 
 
+def test_the_perplexity_knows_no_rules_of_writing(run: Run, tmp_path: Path) -> None:
+    plain = evaluate(run, ["a b"], [["a a"]], tmp_path / "o")
+    ruled = evaluate(run, ["a b"], [["a a"]], tmp_path / "o", decode={"no_repeat_ngram": 1, "forbidden": ["b"]})
+    assert plain.perplexity == ruled.perplexity
+
+
+def test_what_was_cut_is_counted(run: Run, tmp_path: Path) -> None:
+    found = evaluate(
+        run, ["a b c d", "a", "", "a b c e"], [["b"], ["a"], ["a"], [""]], tmp_path / "o", decode={"max_length": 3}
+    )
+    assert (found.n_cut, found.n_lines) == (1, 2)
+
+
+def test_wrong_names_are_found_before_anything_is_written(run: Run, tmp_path: Path) -> None:
+    for references, metrics, sentence in (
+        ([["z"]], ["bleu"], "line 1: "),
+        ([["a"]], ["blue"], "there is no metric 'blue'"),
+    ):
+        with pytest.raises(DataError, match=sentence):
+            evaluate(run, ["a"], references, tmp_path / "o", metrics=metrics)
+    assert not (tmp_path / "o").exists()
+
+
 def test_a_decoder_goes_on(random_runs: dict[str, Path], tmp_path: Path) -> None:
     found = evaluate(
         load(random_runs["decoder"]), ["ab", "c"], [["x"], ["y"]], tmp_path / "o", decode={"max_length": 3}
@@ -154,3 +177,21 @@ class TestVerb:
         done = here("evaluate", random_runs["decoder"])
         assert "has no test set of its own: give --source and --target" in done.stderr
         assert here("evaluate", run_directory, "--source", tmp_path / "ten").returncode == 2
+
+    def test_what_is_read_is_not_written_over(self, here: Cli, run_directory: Path, tmp_path: Path) -> None:
+        for name in ("a.txt", "a.json"):
+            (tmp_path / name).write_text("a\n")
+            done = here(
+                "evaluate",
+                run_directory,
+                "--source",
+                tmp_path / name,
+                "--target",
+                tmp_path / name,
+                "--result",
+                tmp_path / "a.json",
+            )
+            assert done.returncode == 2
+            assert "--result" in done.stderr
+            assert (tmp_path / name).read_text() == "a\n"
+        assert here("evaluate", run_directory, "--result", tmp_path / "a.txt").returncode == 2

@@ -90,6 +90,7 @@ def evaluate(
         sources, references = _own_test_set(loaded.config, run)
         theirs = None if against is None else read_parallel([against])[0]
     path = run / "evaluation.json" if result is None else result
+    _check_outputs(path, [file for file in (source, *(target or ()), against) if file is not None])
     found = evaluate_run(
         loaded,
         sources,
@@ -109,6 +110,15 @@ def evaluate(
         print_json(whole)
     else:
         _show(found, path)
+
+
+def _check_outputs(path: Path, inputs: Sequence[Path]) -> None:
+    """Refuse a name whose files would take the place of what is read."""
+    if path.suffix != ".json":
+        raise typer.BadParameter(f"{path}: the name must end in .json", param_hint="--result")
+    for output in (path, path.with_suffix(".txt")):
+        if any(output.resolve() == file.resolve() for file in inputs):
+            raise typer.BadParameter(f"{output} would be written over; choose another name", param_hint="--result")
 
 
 def _own_test_set(config: "Config", run: Path) -> tuple[list[str], list[list[str]]]:

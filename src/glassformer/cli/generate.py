@@ -78,9 +78,7 @@ def _stream(writer: "Writer", lines: "Iterator[Line]", *, with_prompt: bool) -> 
             typer.echo(f"{line.where}: {error}", err=True)
             unreadable = True
         else:
-            if with_prompt:
-                typer.echo(writer.tokenizer.decode(prompt.read), nl=False)
-            for piece in writer.stream(prompt):
+            for piece in writer.stream(prompt, with_prompt=with_prompt):
                 typer.echo(piece, nl=False)
                 sys.stdout.flush()
         typer.echo()

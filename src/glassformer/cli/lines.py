@@ -16,14 +16,16 @@ class Line(NamedTuple):
     number: int  # counted from 1 over all of the input
     where: str  # for messages: "line 7", "corpus.en, line 7"
     text: str
+    is_typed: bool  # by a person who waits for the answer
 
 
 def lines_of(arguments: Sequence[str] | None, files: Sequence[Path] | None = None) -> Iterator[Line]:
     """Yield each argument as a line, or the lines of the files one after the other, or those of standard input."""
     if arguments and files:
         raise typer.BadParameter("give texts as arguments or files with --input, not both", param_hint="--input")
+    is_typed = not arguments and not files and sys.stdin is not None and sys.stdin.isatty()
     for number, (where, text) in enumerate(_read(arguments, files), start=1):
-        yield Line(number, where or f"line {number}", text)
+        yield Line(number, where or f"line {number}", text, is_typed)
 
 
 def chunks(lines: Iterator[Line], batch_size: int) -> Iterator[list[Line]]:
@@ -31,12 +33,10 @@ def chunks(lines: Iterator[Line], batch_size: int) -> Iterator[list[Line]]:
 
     Line by line where a person types them, and where a batch is one line: then each is answered before the next.
     """
-    at_a_terminal = sys.stdin is not None and sys.stdin.isatty()
-    size = 1 if at_a_terminal or batch_size == 1 else 16 * batch_size
     group: list[Line] = []
     for line in lines:
         group.append(line)
-        if len(group) == size:
+        if line.is_typed or batch_size == 1 or len(group) == 16 * batch_size:
             yield group
             group = []
     if group:

@@ -1,6 +1,5 @@
 """`glassformer score`: what a model gives to texts."""
 
-import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -69,8 +68,10 @@ def score(
                 n_blank += 1
             _print(line, found, tokens=tokens, json=json)
     blank = f"; {n_blank} left out, as one side is blank" if n_blank else ""
-    perplexity = f"perplexity {math.exp(-total / n_tokens):.4f}" if n_tokens else "nothing was scored"
-    typer.echo(f"{perplexity} over {n_tokens:,} tokens in {n_lines:,} lines{blank}", err=True)
+    from glassformer.decode.score import perplexity
+
+    found = f"perplexity {perplexity(total, n_tokens):.4f}" if n_tokens else "nothing was scored"
+    typer.echo(f"{found} over {n_tokens:,} tokens in {n_lines:,} lines{blank}", err=True)
     if failed:
         raise typer.Exit(1)
 
@@ -86,7 +87,7 @@ def _pairs(
         if text or files:
             raise typer.BadParameter("give two files, or lines, not both", param_hint="--source")
         both = list(zip(*read_parallel([source, target]), strict=True))
-        lines = [Line(n, f"line {n}", "\t".join(pair)) for n, pair in enumerate(both, start=1)]
+        lines = [Line(n, f"line {n}", "\t".join(pair), False) for n, pair in enumerate(both, start=1)]
         size = 16 * writer.batch_size
         for start in range(0, len(lines), size):
             yield list(zip(lines[start : start + size], both[start : start + size], strict=True)), True

@@ -21,7 +21,12 @@ if TYPE_CHECKING:
 def steps(
     run: RunArgument,
     text: Annotated[str, typer.Argument(help="The source, or the text to go on from.", show_default=False)],
-    top: Annotated[int, typer.Option(min=1, max=LARGEST, help="How many of the most likely tokens to show.")] = 3,
+    top: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=LARGEST, help="How many of the most likely tokens to show. [default: 3]", show_default=False
+        ),
+    ] = None,
     prefix: Annotated[str, typer.Option(help="What the translation begins with.")] = "",
     device: DeviceOption = "cpu",
     json: JsonOption = False,
@@ -34,14 +39,16 @@ def steps(
     """
     from glassformer.run import load
 
-    writer = load(run, device=device).writer({"beam_size": 1, "n_best": 1, **decode})
+    writer = load(run, device=device).writer({"beam_size": 1, **decode})
     prompt = writer.prompt(text, prefix=prefix, number=1)
     if prompt.is_blank:
         raise DataError("the text is blank: there is nothing to read")
     if writer.config.beam_size != 1:
+        if top is not None:
+            raise typer.BadParameter("a search shows all its candidates: leave --top out", param_hint="--top")
         _show_search(writer, prompt, text, json=json)
         return
-    written = writer.steps(prompt, top=top)
+    written = writer.steps(prompt, top=top or 3)
     if written[-1].chosen.token != writer.tokenizer.tokens([writer.tokenizer.end_id])[0]:
         typer.echo(f"cut at the length limit of {len(prompt.prefix) + len(written)} tokens", err=True)
     if json:

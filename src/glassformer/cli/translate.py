@@ -53,5 +53,6 @@ def translate(
         verb = "generate" if loaded.config.model.kind == "decoder" else "classify"
         raise DecodingError(f"{run} is no encoder–decoder: it does not translate; use {verb}")
     writer = loaded.writer(decode, ensemble=others, batch_size=batch_size, truncate=truncate)
+    writer.prompt("", prefix=prefix)  # if the prefix is wrong, it is wrong for every line
     shown = Shown(scores=scores, alignments=alignments, n_best=writer.config.n_best > 1, json=json)
     write_lines(writer, lines_of(text, input), shown, prefix=prefix)

@@ -62,8 +62,10 @@ def write_lines(writer: "Writer", lines: Iterator[Line], shown: Shown, *, prefix
             if shown.json:
                 print_json(_object(line, results[i], links, shown, problems.get(line.number)))
             else:
-                before = writer.tokenizer.decode(prompts[i].read) if shown.with_prompt else ""
-                _print(line, results[i], links, shown, before)
+                texts = [written.text for written in results[i]]
+                if shown.with_prompt:
+                    texts = [writer.tokenizer.decode([*prompts[i].read, *written.ids]) for written in results[i]]
+                _print(line, results[i], texts, links, shown)
         unreadable += len(problems)
         if sys.stdout is not None:
             sys.stdout.flush()
@@ -88,15 +90,10 @@ def _prompts(writer: "Writer", group: Sequence[Line], prefix: str) -> tuple[list
 def _alignments(
     writer: "Writer", prompts: Sequence["Prompt"], results: Sequence[Sequence["Written"]]
 ) -> list[list[list[tuple[int, int]]]]:
-    """Return for each result of each line its links: for each target token the source token it looked at most."""
+    """Return for each result of each line its links (place in the source, place in the target)."""
     pairs = [(prompt, written) for prompt, row in zip(prompts, results, strict=True) for written in row]
-    attention = iter(writer.attention([prompt for prompt, _ in pairs], [written.ids for _, written in pairs]))
-    return [[links_of(next(attention)) for _ in row] for row in results]
-
-
-def links_of(attention: Sequence[Sequence[float]]) -> list[tuple[int, int]]:
-    """Return (source place, target place) for each row of attention: where it is largest."""
-    return [(max(range(len(row)), key=row.__getitem__), place) for place, row in enumerate(attention)]
+    links = iter(writer.alignments([prompt for prompt, _ in pairs], [written.ids for _, written in pairs]))
+    return [[next(links) for _ in row] for row in results]
 
 
 def _object(
@@ -113,7 +110,7 @@ def _object(
         one |= {"score": written.score, "log_probability": written.log_probability, "stopped": written.stopped}
         objects.append(one | ({} if links is None else {"alignment": links[k]}))
     found = {shown.source: line.text, **objects[0]}
-    if len(results) > 1:
+    if shown.n_best:
         found["n_best"] = objects
     return found | ({} if problem is None else {"stopped": "unreadable", "error": problem})
 
@@ -121,9 +118,9 @@ def _object(
 def _print(
     line: Line,
     results: Sequence["Written"],
+    texts: Sequence[str],
     links: Sequence[Sequence[tuple[int, int]]] | None,
     shown: Shown,
-    before: str,
 ) -> None:
     """Print the results of one line, columns before the text with tabs between."""
     for k, written in enumerate(results):
@@ -132,4 +129,4 @@ def _print(
             columns += [f"{written.score:.4f}", f"{written.log_probability:.4f}"]
         if links is not None:
             columns.append(" ".join(f"{source}-{target}" for source, target in links[k]))
-        typer.echo("\t".join([*columns, one_line(before + written.text)]))
+        typer.echo("\t".join([*columns, one_line(texts[k])]))

@@ -16,6 +16,17 @@ from glassformer.errors import ConfigError, nearest
 PRESETS = resources.files("glassformer") / "presets"
 
 
+# fields of [decode] that make no sense any more when another one is changed
+SAMPLING = ("sample", "temperature", "top_k", "top_p", "seed")
+BELONGS_TO = {
+    "beam_size": ("n_best", *SAMPLING),
+    "sample": ("beam_size", "n_best", *SAMPLING),
+    "length_penalty": ("alpha",),
+    "max_length": ("extra_length",),
+    "extra_length": ("max_length",),
+}
+
+
 def preset_names() -> list[str]:
     """Return the names of all presets, sorted."""
     return sorted(entry.name.removesuffix(".toml") for entry in PRESETS.iterdir() if entry.name.endswith(".toml"))
@@ -77,12 +88,16 @@ def dump(config: Config) -> str:
 def with_decode(config: Config, changes: Mapping[str, Any]) -> Config:
     """Return the configuration with some fields of [decode] changed; None leaves one as it is.
 
+    A choice that is made anew does not inherit what belonged to the old one: a beam no sampling, sampling no beam.
+
     Raises:
         ConfigError: No such field, or a value that it cannot have.
 
     """
     values = config.model_dump(mode="python", exclude_none=True)
-    values["decode"] |= {name: value for name, value in changes.items() if value is not None}
+    changes = {name: value for name, value in changes.items() if value is not None}
+    dropped = {name for choice in changes for name in BELONGS_TO.get(choice, ())}
+    values["decode"] = {name: value for name, value in values["decode"].items() if name not in dropped} | changes
     return _validated(values)
 
 

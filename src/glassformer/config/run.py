@@ -64,13 +64,14 @@ class DecodeConfig(Frozen):
     # paper's), power n^α, average n, none 1
     length_penalty: Literal["wu", "power", "average", "none"] = "wu"
     alpha: Annotated[float, Field(ge=-10.0, le=10.0)] | None = None  # α; unset: 0.6; only for wu and power
-    extra_length: Size = 50  # at most source length + 50 tokens; a decoder alone has no source: 50
-    max_length: Count | None = None  # this many instead
+    # at most source length + so many tokens; a decoder alone has no source: so many; unset: 50
+    extra_length: Size | None = None
+    max_length: Count | None = None  # at most this many instead
     min_length: Size = 0  # the end token may not come earlier
     forbidden: tuple[str, ...] = Field((), strict=False)  # tokens that are never written
     no_repeat_ngram: Size = 0  # no n tokens in a row occur twice in what is written; 0: they may
     sample: bool = False  # draw each token by its probability
-    temperature: Annotated[float, Field(gt=0.0)] = 1.0  # logits are divided by it before a token is drawn
+    temperature: Annotated[float, Field(ge=1e-4)] = 1.0  # logits are divided by it before a token is drawn
     top_k: Count | None = None  # draw from the k most likely tokens
     top_p: Annotated[float, Field(gt=0.0, le=1.0)] | None = None  # from the fewest that have this share together
     seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = 0  # with the number of the line, it decides what is drawn
@@ -84,10 +85,12 @@ class DecodeConfig(Frozen):
     def _check(self) -> Self:
         if self.alpha is not None and self.length_penalty not in ("wu", "power"):
             raise ValueError(f"alpha belongs to the length penalties wu and power, not to {self.length_penalty!r}")
+        if self.max_length is not None and self.extra_length is not None:
+            raise ValueError("max_length stands for a limit by extra_length: set one of them")
         if self.max_length is not None and self.min_length > self.max_length:
             raise ValueError(f"min_length={self.min_length} is more than max_length={self.max_length}")
         if self.sample and self.beam_size != 1:
-            raise ValueError(f"sample draws its tokens, which has no beam: leave beam_size={self.beam_size} out")
+            raise ValueError(f"sample draws its tokens, which has no beam: set beam_size=1, not {self.beam_size}")
         if not self.sample:
             for name, unset in (("temperature", 1.0), ("top_k", None), ("top_p", None), ("seed", 0)):
                 if getattr(self, name) != unset:

@@ -98,7 +98,7 @@ class Search:
         del self.finished[self.config.n_best :]
         if any(hypothesis is worst for hypothesis in self.finished):
             return "finished", ""
-        return "pruned", f"{self.config.n_best} finished with a better score"
+        return "pruned", f"{self.config.n_best} finished with no worse a score"
 
     def _stop(self, length: int) -> None:
         """Stop at the limit, or when nothing that goes on can come to a better score than what is finished."""

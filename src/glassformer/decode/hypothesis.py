@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from glassformer.config.run import DecodeConfig
+from glassformer.errors import DecodingError
 
 
 @dataclass(frozen=True)
@@ -17,6 +18,17 @@ class Prompt:
     prefix: Sequence[int] = ()  # the first tokens of what is written
     number: int = 0  # of the line; with the seed, it decides what sampling draws
     n_cut: int = 0  # tokens of the source that were cut off
+
+    def check(self) -> None:
+        """Refuse a limit that leaves no room for a token.
+
+        Raises:
+            DecodingError: It says how many tokens the prefix takes.
+
+        """
+        if self.limit <= len(self.prefix):
+            after = f" after the {len(self.prefix)} of the prefix" if self.prefix else ""
+            raise DecodingError(f"a length limit of {self.limit} leaves no room for a token{after}: set a larger one")
 
     @property
     def is_blank(self) -> bool:

@@ -71,6 +71,26 @@ class Rules:
             logits[:, self.end_id].masked_fill_(nothing_left, 0.0)
         return logits.log_softmax(dim=-1)
 
+    def forced(self, logits: Tensor, targets: Sequence[Sequence[int]]) -> list[list[float]]:
+        """Return the log-probability of each token of given texts.
+
+        Args:
+            logits: (R, T, V) of the last T tokens of each row, T that of the longest; they are written over.
+            targets: The tokens of each row.
+
+        """
+        results: list[list[float]] = [[] for _ in targets]
+        n_places = logits.shape[1]
+        for place in range(n_places):
+            rows = [row for row, target in enumerate(targets) if place >= n_places - len(target)]
+            done = [place - (n_places - len(targets[row])) for row in rows]  # tokens before this place
+            written = [targets[row][:n] for row, n in zip(rows, done, strict=True)]
+            found = self.log_probabilities(logits[rows, place], written)  # (R', V)
+            tokens = torch.tensor([targets[row][n] for row, n in zip(rows, done, strict=True)], device=found.device)
+            for row, value in zip(rows, found.gather(1, tokens[:, None])[:, 0].tolist(), strict=True):
+                results[row].append(value)
+        return results
+
     def check(self, prefix: Sequence[int], names: Sequence[str]) -> None:
         """Refuse a prefix that the rules would not have let a search write.
 

@@ -23,12 +23,12 @@ class Sampler:
 
     def __call__(self, log_probabilities: Tensor, rows: Sequence[int]) -> Tensor:
         """Draw a token for each of these rows from log-probabilities (R, V); returns (R,)."""
-        probabilities, tokens = self.distribution(log_probabilities)
+        probabilities, tokens = self.distribution(log_probabilities.cpu())  # in float64, which not every device has
         reached = probabilities.cumsum(dim=-1)
         total = reached[:, -1:]
-        drawn = torch.tensor([self._random[i].random() for i in rows], dtype=torch.double, device=total.device)
+        drawn = torch.tensor([self._random[i].random() for i in rows], dtype=torch.double)
         place = ((reached <= drawn[:, None] * total) & (reached < total)).sum(dim=-1, keepdim=True)  # (R, 1)
-        return tokens.gather(1, place)[:, 0]
+        return tokens.gather(1, place)[:, 0].to(log_probabilities.device)
 
     def distribution(self, log_probabilities: Tensor) -> tuple[Tensor, Tensor]:
         """Return probabilities (R, V), the largest first, and their tokens; 0 at those that are not drawn from.

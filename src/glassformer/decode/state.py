@@ -17,7 +17,8 @@ def combine(logits: Sequence[Tensor]) -> Tensor:
     """Return the logits of one model, or the logarithm of the mean of the probabilities of several."""
     if len(logits) == 1:
         return logits[0]
-    return torch.stack([one.log_softmax(dim=-1) for one in logits]).logsumexp(dim=0) - math.log(len(logits))
+    precise = torch.promote_types(logits[0].dtype, torch.float32)
+    return torch.stack([one.to(precise).log_softmax(dim=-1) for one in logits]).logsumexp(dim=0) - math.log(len(logits))
 
 
 class State:
@@ -84,17 +85,10 @@ def begin(models: Sequence[Transformer], prompts: Sequence[Prompt], rules: Rules
 
     """
     for prompt in prompts:
-        if prompt.limit <= len(prompt.prefix):
-            after = f" after the {len(prompt.prefix)} of the prefix" if prompt.prefix else ""
-            raise DecodingError(f"a length limit of {prompt.limit} leaves no room for a token{after}: set a larger one")
+        prompt.check()
     state = State(models, prompts)
     longest = max(len(prompt.prefix) for prompt in prompts)
     logits = state.read([[*prompt.read, *prompt.prefix] for prompt in prompts], last=1 + longest)  # (B, 1 + P, V)
-    state.prefix_log_probabilities = [0.0] * len(prompts)
-    for place in range(longest):
-        for row, prompt in enumerate(prompts):
-            done = place - (longest - len(prompt.prefix))  # how many tokens of this prefix stand before this place
-            if done >= 0:
-                found = rules.log_probabilities(logits[row : row + 1, place], [prompt.prefix[:done]])
-                state.prefix_log_probabilities[row] += float(found[0, prompt.prefix[done]])
+    forced = rules.forced(logits[:, :-1], [prompt.prefix for prompt in prompts])
+    state.prefix_log_probabilities = [sum(values) for values in forced]
     return state

@@ -8,10 +8,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from glassformer.errors import DataError
-from glassformer.evaluate.metrics import Confusion, Measured, confusion, measure
+from glassformer.decode.rules import Rules
+from glassformer.decode.score import perplexity, score
+from glassformer.errors import DataError, DecodingError
+from glassformer.evaluate.metrics import Confusion, Measured, confusion, measure, metric_for
 from glassformer.evaluate.paired import Compared, compare
 from glassformer.files import write_text
 from glassformer.run import Run
@@ -76,22 +76,25 @@ def evaluate(
 
     """
     right, kept = _measurable(sources, references, against)
-    started = time.perf_counter()
-    if run.config.model.kind == "encoder":
+    classifies = run.config.model.kind == "encoder"
+    names = metrics or (OF_CLASSES if classifies else OF_TEXT)
+    for name in names:  # before all the work
+        metric_for(name, [""] * len(kept), [right[i] for i in kept])
+    if classifies:
         if decode or ensemble:
             raise DataError("a classifier does not write: it has no decoding settings and no ensemble")
-        found = run.classify(sources, batch_size=batch_size, truncate=truncate)
-        answers = _Answers([one_line(result.label or "") for result in found])
+        started = time.perf_counter()
+        found = run.classify(list(sources), batch_size=batch_size, truncate=truncate)
+        answers = _Answers([one_line(result.label or "") for result in found], time.perf_counter() - started)
     else:
         writer = run.writer(decode, ensemble=ensemble, batch_size=batch_size, truncate=truncate)
         answers = _write(writer, sources, {i: right[i][0] for i in kept})
-    seconds = time.perf_counter() - started
     write_text(hypotheses, "".join(f"{text}\n" for text in answers.texts))
     written = read_lines(hypotheses)
     ours, theirs = ([lines[i] for i in kept] if lines else [] for lines in (written, against))
     return Evaluation(
         kind=run.config.model.kind,
-        **_measured(ours, theirs, [right[i] for i in kept], metrics, classifies=run.config.model.kind == "encoder"),
+        **_measured(ours, theirs, [right[i] for i in kept], names, classifies=classifies),
         **{name: value for name, value in vars(answers).items() if name != "texts"},
         n_lines=len(kept),
         n_left_out=len(sources) - len(kept),
@@ -99,15 +102,13 @@ def evaluate(
         hypotheses=str(hypotheses),
         versions={name: version(name) for name in ("glassformer", "torch", "sacrebleu")}
         | {"python": platform.python_version()},
-        seconds=seconds,
     )
 
 
 def _measured(
-    ours: list[str], theirs: list[str], references: list[list[str]], metrics: Sequence[str], *, classifies: bool
+    ours: list[str], theirs: list[str], references: list[list[str]], names: Sequence[str], *, classifies: bool
 ) -> dict[str, Any]:
     """Return the fields of an evaluation that are measured on the lines."""
-    names = metrics or (OF_CLASSES if classifies else OF_TEXT)
     return {
         "metrics": [measure(name, ours, references) for name in names],
         "confusion": confusion(ours, references) if classifies else None,
@@ -134,6 +135,7 @@ class _Answers:
     """What a run answered, a text for each line."""
 
     texts: list[str]
+    seconds: float
     n_cut: int = 0
     decode: dict[str, Any] = field(default_factory=dict)
     perplexity: float | None = None
@@ -141,18 +143,21 @@ class _Answers:
 
 
 def _write(writer: Writer, sources: Sequence[str], targets: Mapping[int, str]) -> _Answers:
-    """Write from each source, and score the reference of those that have one."""
+    """Write from each source, and give the reference of those that have one its plain log-probability."""
     prompts = [_located(writer.prompt, text, number) for number, text in enumerate(sources, start=1)]
-    results = [row[0] for row in writer.write(prompts)]
     pairs = [_located(writer.pair, sources[i], i + 1, target) for i, target in targets.items()]
-    scores = writer.score([prompt for prompt, _ in pairs], [ids for _, ids in pairs])
-    n_tokens = sum(len(found.tokens) for found in scores)
-    mean = -sum(found.log_probability for found in scores) / max(n_tokens, 1)
+    started = time.perf_counter()
+    results = [row[0] for row in writer.write(prompts)]
+    seconds = time.perf_counter() - started
+    before, ids = [prompt for prompt, _ in pairs], [ids for _, ids in pairs]
+    forced = score(writer.models, before, ids, Rules(writer.tokenizer.end_id), batch_size=writer.batch_size)
+    n_tokens = sum(map(len, forced))
     return _Answers(
         texts=[one_line(result.text) for result in results],
-        n_cut=sum(result.stopped == "limit" for result in results),
+        seconds=seconds,
+        n_cut=sum(results[i].stopped == "limit" for i in targets),
         decode=writer.config.model_dump(exclude_none=True),
-        perplexity=float(torch.tensor(mean, dtype=torch.double).exp()),
+        perplexity=perplexity(sum(map(sum, forced)), n_tokens) if n_tokens else None,
         n_tokens=n_tokens,
     )
 
@@ -161,5 +166,5 @@ def _located(function: Any, text: str, number: int, *more: str) -> Any:
     """Call the function on a line, and name the line if it cannot be read."""
     try:
         return function(text, *more, number=number)
-    except DataError as error:
-        raise DataError(f"line {number}: {error}") from None
+    except (DataError, DecodingError) as error:
+        raise type(error)(f"line {number}: {error}") from None

@@ -17,7 +17,7 @@ class KeyValues:
     def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Add the keys and values of new tokens, (B, G, T, K); return those of all tokens, (B, G, S, K)."""
         start, self.length = self.length, self.length + keys.shape[2]
-        if not self._buffers:
+        if not start:
             self._buffers = [keys, values]
             return keys, values
         for i, new in enumerate((keys, values)):
@@ -52,7 +52,7 @@ class Cache:
 
     def extend(self, ids: Tensor, is_real: Tensor | None) -> Tensor | None:
         """Make ready for new tokens `ids` (B, T); return which of all tokens then are real, (B, S) or None."""
-        for key_values in self.self_attention:
+        for key_values in self.self_attention if self.length else (*self.self_attention, *self.cross_attention):
             key_values.length = self.length  # a call that failed half-way has left nothing behind
         if self.is_real is None and is_real is None:
             return None

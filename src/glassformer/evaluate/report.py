@@ -2,7 +2,8 @@
 
 import platform
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -16,7 +17,7 @@ from glassformer.evaluate.paired import Compared, compare
 from glassformer.files import write_text
 from glassformer.run import Run
 from glassformer.text.lines import one_line, read_lines
-from glassformer.writer import Writer
+from glassformer.writer import Writer, read
 
 OF_TEXT = ("bleu", "chrf", "exact_match", "token_error_rate")
 OF_CLASSES = ("accuracy", "macro_f1")
@@ -77,15 +78,13 @@ def evaluate(
     """
     right, kept = _measurable(sources, references, against)
     classifies = run.config.model.kind == "encoder"
-    names = metrics or (OF_CLASSES if classifies else OF_TEXT)
+    names, wanted = metrics or (OF_CLASSES if classifies else OF_TEXT), [right[i] for i in kept]
     for name in names:  # before all the work
-        metric_for(name, [""] * len(kept), [right[i] for i in kept])
+        metric_for(name, [""] * len(kept), wanted)
+    if classifies and (decode or ensemble):
+        raise DataError("a classifier does not write: it has no decoding settings and no ensemble")
     if classifies:
-        if decode or ensemble:
-            raise DataError("a classifier does not write: it has no decoding settings and no ensemble")
-        started = time.perf_counter()
-        found = run.classify(list(sources), batch_size=batch_size, truncate=truncate)
-        answers = _Answers([one_line(result.label or "") for result in found], time.perf_counter() - started)
+        answers = _classify(run, sources, batch_size, truncate=truncate)
     else:
         writer = run.writer(decode, ensemble=ensemble, batch_size=batch_size, truncate=truncate)
         answers = _write(writer, sources, {i: right[i][0] for i in kept})
@@ -94,26 +93,16 @@ def evaluate(
     ours, theirs = ([lines[i] for i in kept] if lines else [] for lines in (written, against))
     return Evaluation(
         kind=run.config.model.kind,
-        **_measured(ours, theirs, [right[i] for i in kept], names, classifies=classifies),
+        metrics=[measure(name, ours, wanted) for name in names],
+        confusion=confusion(ours, wanted) if classifies else None,
+        against=[compare(name, ours, theirs, wanted) for name in names] if theirs else [],
         **{name: value for name, value in vars(answers).items() if name != "texts"},
         n_lines=len(kept),
         n_left_out=len(sources) - len(kept),
         weights=[one.notes for one in (run, *ensemble)],
         hypotheses=str(hypotheses),
-        versions={name: version(name) for name in ("glassformer", "torch", "sacrebleu")}
-        | {"python": platform.python_version()},
+        versions=_versions(),
     )
-
-
-def _measured(
-    ours: list[str], theirs: list[str], references: list[list[str]], names: Sequence[str], *, classifies: bool
-) -> dict[str, Any]:
-    """Return the fields of an evaluation that are measured on the lines."""
-    return {
-        "metrics": [measure(name, ours, references) for name in names],
-        "confusion": confusion(ours, references) if classifies else None,
-        "against": [compare(name, ours, theirs, references) for name in names] if theirs else [],
-    }
 
 
 def _measurable(
@@ -144,8 +133,12 @@ class _Answers:
 
 def _write(writer: Writer, sources: Sequence[str], targets: Mapping[int, str]) -> _Answers:
     """Write from each source, and give the reference of those that have one its plain log-probability."""
-    prompts = [_located(writer.prompt, text, number) for number, text in enumerate(sources, start=1)]
-    pairs = [_located(writer.pair, sources[i], i + 1, target) for i, target in targets.items()]
+    prompts, pairs = [], []
+    for i, text in enumerate(sources):
+        with _line(i + 1):
+            prompts.append(writer.prompt(text, number=i + 1))
+            if i in targets:
+                pairs.append(writer.pair(text, targets[i]))
     started = time.perf_counter()
     results = [row[0] for row in writer.write(prompts)]
     seconds = time.perf_counter() - started
@@ -162,9 +155,25 @@ def _write(writer: Writer, sources: Sequence[str], targets: Mapping[int, str]) -
     )
 
 
-def _located(function: Any, text: str, number: int, *more: str) -> Any:
-    """Call the function on a line, and name the line if it cannot be read."""
+def _classify(run: Run, sources: Sequence[str], batch_size: int, *, truncate: bool) -> _Answers:
+    """Name the class of each source."""
+    for number, text in enumerate(sources, start=1):  # each by itself first, so that a wrong one is named
+        with _line(number):
+            read(text, run.tokenizer, run.config.model.longest, truncate=truncate)
+    started = time.perf_counter()
+    found = run.classify(list(sources), batch_size=batch_size, truncate=truncate)
+    return _Answers([one_line(result.label or "") for result in found], time.perf_counter() - started)
+
+
+def _versions() -> dict[str, str]:
+    packages = {name: version(name) for name in ("glassformer", "torch", "sacrebleu")}
+    return packages | {"python": platform.python_version()}
+
+
+@contextmanager
+def _line(number: int) -> Iterator[None]:
+    """Say in errors which line it was."""
     try:
-        return function(text, *more, number=number)
+        yield
     except (DataError, DecodingError) as error:
         raise type(error)(f"line {number}: {error}") from None

@@ -22,6 +22,15 @@ def saved(tmp_path: Path) -> tuple[Transformer, Path]:
     return model, path
 
 
+def test_weights_that_are_no_numbers(tmp_path: Path) -> None:
+    model = Transformer(preset("reversal"))
+    with torch.no_grad():
+        next(model.parameters())[0, 0] = float("nan")
+    save_weights(model, tmp_path / "w.safetensors", {})
+    with pytest.raises(CheckpointError, match=r"holds infinity or NaN in .*: its training went wrong"):
+        load_weights(Transformer(preset("reversal")), tmp_path / "w.safetensors")
+
+
 def test_save_and_load_are_inverse(saved: tuple[Transformer, Path]) -> None:
     model, path = saved
     torch.manual_seed(1)

@@ -80,8 +80,9 @@ class TestPair:
         writer = Writer([small("decoder", 6)], Tokenizer.letters("abc"), DecodeConfig())
         prompt, ids = writer.pair("a b", "c")
         assert (prompt.source, prompt.read, ids) == (None, [1, 3, 4], [5, 2])
-        prompt, ids = writer.pair("", "a c", ended=False)
+        prompt, ids = writer.pair(None, "a c", ended=False)
         assert (prompt.read, ids) == ([1], [3, 5])
+        assert writer.pair(" ", "a c")[1] == []
 
     def test_what_does_not_fit_the_positions(self) -> None:
         positions = {"kind": "learned", "size": 4}
@@ -117,7 +118,7 @@ def test_an_ensemble_ends_where_the_first_table_does() -> None:
 def test_perplexity() -> None:
     """Of a, b and the end: (0.5 · 0.4 · 0.45)^(-1/3)."""
     writer = Writer([bigram(CHAIN)], Tokenizer.letters("abc"), DecodeConfig(length_penalty="average"))
-    (found,) = writer.score(*map(list, zip(writer.pair("", "a b"), strict=True)))
+    (found,) = writer.score(*map(list, zip(writer.pair(None, "a b"), strict=True)))
     assert found.perplexity == pytest.approx(0.09 ** (-1 / 3))
     assert found.score == pytest.approx(math.log(0.09) / 3)
     assert found.log_probability == pytest.approx(math.log(0.09))

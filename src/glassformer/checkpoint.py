@@ -44,6 +44,8 @@ def load_weights(model: nn.Module, path: Path) -> dict[str, str]:
             )
         if not tensors[name].is_floating_point():
             raise CheckpointError(f"{name} is {tensors[name].dtype} in {path}; weights are floating-point numbers")
+        if not tensors[name].isfinite().all():
+            raise CheckpointError(f"{name} holds infinity or NaN in {path}: its training went wrong; use another copy")
     extra = sorted(tensors.keys() - parameters.keys())
     if extra:
         raise CheckpointError(f"{path} holds {extra[0]}, which the model does not have: it belongs to another model")
@@ -64,7 +66,7 @@ def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         raise CheckpointError(f"there are no weights at {path}")
     try:
         with safe_open(path, framework="pt") as file:
-            notes = dict(file.metadata() or {})
+            notes = dict(sorted((file.metadata() or {}).items()))
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  not a mapping
     except (SafetensorError, OSError) as error:
         raise CheckpointError(f"{path} is damaged or cut short ({error}); use another copy or train again") from error

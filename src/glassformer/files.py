@@ -3,7 +3,7 @@
 import errno
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from glassformer.errors import CheckpointError
@@ -36,7 +36,8 @@ def written_whole(path: Path) -> Iterator[Path]:
             f"cannot write {path}: {error.strerror or error}; nothing was changed there: {advice}"
         ) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # where there is no such directory, for one
+            temporary.unlink()
 
 
 def write_text(path: Path, text: str) -> None:

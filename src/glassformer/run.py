@@ -39,6 +39,10 @@ class RunFiles:
         self.weights = self.directory / "model.safetensors"
         self.snapshots = self.directory / "snapshots"
 
+    def own(self) -> list[Path]:
+        """Return the files that make the run what it is."""
+        return [self.config, self.tokenizer, self.classes, self.metrics, self.weights]
+
     def snapshot(self, step: int) -> Path:
         """Return where the weights after a step are kept."""
         return self.snapshots / f"{step:06d}.safetensors"
@@ -165,6 +169,8 @@ class Run:
         model = self.config.model
         if model.classifier is None or model.classifier.pooling == "none":
             raise DecodingError(f"this model does not classify texts: it is of kind {model.kind!r}")
+        if batch_size < 1:
+            raise DecodingError(f"batch_size={batch_size} is not right: the smallest is 1")
         texts = [text] if isinstance(text, str) else text
         read_texts = [read(one, self.tokenizer, model.longest, truncate=truncate) for one in texts]
         results = [Classified("", {}, 0) for _ in texts]
@@ -254,11 +260,15 @@ def _read_classes(files: RunFiles, config: Config) -> list[str]:
     except (OSError, ValueError) as error:
         raise CheckpointError(f"cannot read the names of the classes, {files.classes}: {error}") from error
     n = config.model.classifier.classes
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names) or len(set(names)) != n:
+    if not isinstance(names, list) or not all(map(_is_text, names)) or len(set(names)) != n:
         raise CheckpointError(
             f"{files.classes} must hold a list of {n} different names, as many as the model's classes"
         )
     return names
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and value.isprintable()  # no surrogate, no newline
 
 
 def _placed(model: Transformer, device: str) -> Transformer:
@@ -268,6 +278,8 @@ def _placed(model: Transformer, device: str) -> Transformer:
     to three times faster, and with many rows no slower; only looking up rows of such a matrix, where it is tied to an
     embedding, takes longer. Names, shapes and values stay.
     """
+    if device.partition(":")[0] not in ("cpu", "cuda", "mps"):
+        raise DecodingError(f"there is no device {device!r}; there are cpu, cuda, cuda:1 and so on, and mps")
     try:
         model = model.to(device)
     except (RuntimeError, AssertionError) as error:

@@ -1,8 +1,8 @@
 """Texts in, texts out: what a trained model writes and scores, step by step if wanted, and where it looks."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -22,6 +22,7 @@ from glassformer.inspect.trace import watch
 from glassformer.model.transformer import Transformer
 from glassformer.text.tokenizer import Tokenizer
 
+Result = TypeVar("Result")
 EXTRA_LENGTH = 50  # section 6.1: at most source length + 50 tokens
 
 
@@ -85,6 +86,14 @@ def read(text: str, tokenizer: Tokenizer, longest: int | None, *, truncate: bool
     return ids[:longest], len(ids) - longest
 
 
+def _named(what: str, function: Callable[[str], Result], text: str) -> Result:
+    """Call the function on a text, and say in errors what the text is."""
+    try:
+        return function(text)
+    except DataError as error:
+        raise DataError(f"{what}: {error}") from None
+
+
 class Writer:
     """Writes with one model, or with several that vote, in a way that is settled once."""
 
@@ -116,13 +125,15 @@ class Writer:
         self.has_source = models[0].config.has_encoder
         if not all(model.config.has_decoder for model in models):
             raise DecodingError("an encoder-only model does not write: it classifies")
+        if batch_size < 1:
+            raise DecodingError(f"batch_size={batch_size} is not right: the smallest is 1")
         if truncate and not self.has_source:
             raise DecodingError("truncate cuts sources, but a decoder alone has none")
         if self.has_source and tokenizer.start_id is None:
             raise DataError("the vocabulary has no start token, which an encoder–decoder reads first")
         self.rules = Rules(
             tokenizer.end_id,
-            forbidden=[tokenizer.id_of(token) for token in config.forbidden],
+            forbidden=[_named("a forbidden token (--forbid)", tokenizer.id_of, token) for token in config.forbidden],
             min_length=config.min_length,
             no_repeat_ngram=config.no_repeat_ngram,
         )
@@ -139,7 +150,7 @@ class Writer:
         start = [] if self.tokenizer.start_id is None else [self.tokenizer.start_id]
         room = self._longest if self._longest is None or self.has_source else self._longest - len(start)
         ids, n_cut = read(text, self.tokenizer, room, truncate=self.truncate and self.has_source)
-        begun = self.tokenizer.encode(prefix)
+        begun = _named("the prefix", self.tokenizer.encode, prefix)
         self.rules.check(begun, self.tokenizer.tokens(begun))
         first = start if self.has_source else [*start, *ids] if ids else []
         limit = self.config.max_length
@@ -178,7 +189,9 @@ class Writer:
 
         """
         if self.config.beam_size > 1 or self.config.n_best > 1:
-            raise DecodingError("a beam settles its text only at the end: to stream, set beam_size=1 and n_best=1")
+            raise DecodingError(
+                "a beam, or several results, settle their text only at the end: to stream, set beam_size=1 and n_best=1"
+            )
         ids, shown = [*(prompt.read if with_prompt else ()), *prompt.prefix], ""
         for step in [] if prompt.is_blank else self._steps(prompt):
             ids += [token for token in step.tokens if token != self.tokenizer.end_id]
@@ -256,12 +269,13 @@ class Writer:
             for k, i in enumerate(rows):
                 yield i, weights[k, : len(ids[i]), : len(prompts[i].source or ())]
 
-    def pair(self, before: str, text: str, *, ended: bool = True, number: int = 0) -> tuple[Prompt, list[int]]:
-        """Turn a text and what was read before it into what `score` takes; no ids where there is nothing to score.
+    def pair(self, before: str | None, text: str, *, ended: bool = True, number: int = 0) -> tuple[Prompt, list[int]]:
+        """Turn a text and what was read before it into what `score` takes; no ids where one of them is blank.
 
         Args:
-            before: The source; for a decoder alone what it goes on from: "" if nothing is.
-            text: The text to score. A decoder alone that has nothing to go on from reads its first token unscored.
+            before: The source, or for a decoder alone the text that it goes on from. None, for a decoder alone: it goes
+                on from nothing; without a start token it reads the text's first token, which is then not scored.
+            text: The text to score.
             ended: Whether the end token is scored after it.
             number: Of the line.
 
@@ -269,19 +283,18 @@ class Writer:
             DataError: The vocabulary cannot read it, or it is too long.
 
         """
-        ids, _ = read(text, self.tokenizer, self._longest)
-        prompt = self.prompt(before, number=number)
-        if not self.has_source and not before.strip():
-            start = [] if self.tokenizer.start_id is None else [self.tokenizer.start_id]
-            prompt = replace(prompt, read=start or ids[:1])
-            ids = ids if start else ids[1:]
-        if prompt.is_blank or not ids:
+        prompt = _named("the source", lambda one: self.prompt(one, number=number), before or "")
+        if not text.strip() or (prompt.is_blank and before is not None):
             return prompt, []
-        ids = [*ids, self.tokenizer.end_id] if ended else ids
-        if self._longest is not None and len(prompt.read) + len(ids) - 1 > self._longest:
+        ids = _named("the target", self.tokenizer.encode, text) if self.has_source else self.tokenizer.encode(text)
+        if before is None:
+            start = [] if self.tokenizer.start_id is None else [self.tokenizer.start_id]
+            prompt, ids = replace(prompt, read=start or ids[:1]), ids if start else ids[1:]
+        ids = [*ids, self.tokenizer.end_id] if ended and ids else ids
+        n_read = len(prompt.read) + len(ids) - 1  # the last token is not read
+        if self._longest is not None and n_read > self._longest:
             raise DataError(
-                f"the text has {len(prompt.read) + len(ids) - 1} tokens, but the model's learned positions end after "
-                f"{self._longest}"
+                f"the text has {n_read} tokens, but the model's learned positions end after {self._longest}"
             )
         return prompt, ids
 
@@ -293,7 +306,7 @@ class Writer:
         results = []
         found = score(self.models, prompts, targets, self.rules, batch_size=self.batch_size)
         for target, values in zip(targets, found, strict=True):
-            total = sum(values)
+            total = float(sum(values))
             penalty = length_penalty(self.config, len(target)) if target else 1.0
             results.append(Scored(self.tokenizer.tokens(target), values, total, total / penalty))
         return results

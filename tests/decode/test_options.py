@@ -15,7 +15,7 @@ from glassformer.decode.sample import Sampler
 from glassformer.errors import ConfigError, DataError, DecodingError
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.writer import Writer
-from tests.decode.models import BOUND, CHAIN, END, LETTERS, ROUND, START, bigram, find, small, whole, written_by
+from tests.decode.models import BOUND, CHAIN, END, HASTY, LETTERS, ROUND, START, bigram, find, small, whole, written_by
 
 GREEDY = "a b </s>: 0.0900"  # 0.5 · 0.4 · 0.45
 A, B, C = 3, 4, 5
@@ -86,6 +86,10 @@ class TestEachOptionChangesTheText:
         self, settings: dict[str, object], expected: str
     ) -> None:
         assert written_by([BOUND], **settings) == [expected]
+
+    def test_with_a_penalty_that_falls_with_the_length(self) -> None:
+        """ln 0.46 · 6/6 = -0.777 against ln 0.54 · 7/6 = -0.719; one token later it would be ln 0.54 · 8/6 = -0.822."""
+        assert written_by([HASTY], beam_size=2, alpha=-1.0) == ["a </s>: 0.5400"]
 
     @pytest.mark.parametrize(
         ("settings", "expected"),
@@ -160,17 +164,24 @@ class TestRefused:
         with pytest.raises(ConfigError, match=sentence.replace("?", r"\?")):
             with_decode(self.CONFIG, changes)
 
-    def test_a_new_choice_does_not_inherit_what_belonged_to_the_old_one(self) -> None:
+    def test_what_cannot_go_on_beside_a_change_falls_away(self) -> None:
         beam = with_decode(self.CONFIG, {"beam_size": 4, "n_best": 3, "alpha": 1.0, "max_length": 9})
-        drawn = with_decode(beam, {"sample": True, "top_k": 5})
-        assert (drawn.decode.beam_size, drawn.decode.n_best, drawn.decode.top_k) == (1, 1, 5)
-        assert with_decode(drawn, {"beam_size": 2}).decode.top_k is None
+        drawn = with_decode(beam, {"sample": True, "top_k": 5, "temperature": 2.0})
+        assert (drawn.decode.beam_size, drawn.decode.n_best, drawn.decode.top_k) == (1, 3, 5)
+        assert with_decode(drawn, {"beam_size": 3}).decode == with_decode(beam, {"beam_size": 3}).decode
+        assert with_decode(drawn, {"sample": False, "n_best": 1}).decode.top_k is None
+        assert with_decode(beam, {"beam_size": 2}).decode.n_best == 1
+        for unchanged in ({"beam_size": 4}, {"length_penalty": "wu"}, {"max_length": 9}):
+            assert with_decode(beam, unchanged).decode == beam.decode
+        assert with_decode(drawn, {"sample": True}).decode == drawn.decode
         assert with_decode(beam, {"length_penalty": "average"}).decode.alpha is None
         assert with_decode(beam, {"extra_length": 3}).decode.max_length is None
         assert with_decode(beam, {"n_best": 2, "seed": None}).decode == beam.decode.model_copy(update={"n_best": 2})
 
     def test_a_forbidden_token_that_does_not_exist(self) -> None:
-        with pytest.raises(DataError, match=r"the vocabulary has no token '<pda>'; did you mean '<pad>'\?"):
+        with pytest.raises(
+            DataError, match=r"a forbidden token \(--forbid\): the vocabulary has no token '<pda>'; did you"
+        ):
             written_by([CHAIN], forbidden=["<pda>"])
 
     @pytest.mark.parametrize(
@@ -300,5 +311,5 @@ def test_streaming_is_for_what_is_settled_at_once() -> None:
     writer = Writer([model], tokenizer, DecodeConfig())
     assert list(writer.stream(writer.prompt("c"))) == ["a", " b"]
     beam = Writer([model], tokenizer, DecodeConfig(beam_size=2))
-    with pytest.raises(DecodingError, match="a beam settles its text only at the end"):
+    with pytest.raises(DecodingError, match="settle their text only at the end"):
         list(beam.stream(beam.prompt("c")))

@@ -15,7 +15,7 @@ from glassformer.cli.options import (
     TextsArgument,
     TruncateOption,
 )
-from glassformer.cli.show import print_json
+from glassformer.cli.show import counted, print_json
 from glassformer.errors import DataError
 from glassformer.text.lines import one_line
 
@@ -61,7 +61,7 @@ def classify(
         if sys.stdout is not None:
             sys.stdout.flush()
     if cut:
-        typer.echo(f"{cut} lines were longer than the model's positions and were cut", err=True)
+        typer.echo(f"{counted(cut, 'line')} longer than the model's positions: cut", err=True)
     if unreadable:
         raise typer.Exit(1)
 

@@ -19,23 +19,30 @@ FIELDS: dict[str, Any] = {
         int | None,
         _option(min=1, max=LARGEST, help="Hypotheses that go on at each step; 1: greedy."),
     ],
-    "n_best": Annotated[int | None, _option(min=1, max=LARGEST, help="Results for each line.")],
+    "n_best": Annotated[
+        int | None, _option(min=1, max=LARGEST, help="Results for each line; with a beam, at most its size.")
+    ],
     "length_penalty": Annotated[
         Literal["wu", "power", "average", "none"] | None,
         _option(help="The score is log-probability / penalty: wu ((5+n)/6)^α, power n^α, average n, none 1."),
     ],
-    "alpha": Annotated[float | None, _option(help="α of wu and power. [default: 0.6]")],
+    "alpha": Annotated[float | None, _option(help="α of wu and power. \\[default: 0.6]")],
     "max_length": Annotated[
         int | None,
-        _option(min=1, max=LARGEST, help="At most so many tokens, the end token too. [default: source + 50]"),
+        _option(min=1, max=LARGEST, help="At most so many tokens, the end token too. \\[default: source + 50]"),
     ],
-    "min_length": Annotated[int | None, _option(min=0, max=LARGEST, help="At least so many, the end token too.")],
-    "extra_length": Annotated[int | None, _option(min=0, max=LARGEST, help="At most so many more than the source.")],
+    "min_length": Annotated[
+        int | None, _option(min=0, max=LARGEST, help="At least so many tokens, the end token too.")
+    ],
+    "extra_length": Annotated[
+        int | None, _option(min=0, max=LARGEST, help="At most so many tokens more than the source has.")
+    ],
     "forbidden": Annotated[
         list[str] | None, _option("--forbid", metavar="TOKEN", help="A token that is never written. Repeatable.")
     ],
     "no_repeat_ngram": Annotated[
-        int | None, _option(min=0, max=LARGEST, help="No so many tokens in a row occur twice in a result.")
+        int | None,
+        _option(min=0, max=LARGEST, help="So many tokens in a row never occur twice in a result; 0: they may."),
     ],
     "sample": Annotated[bool | None, _option("--sample/--no-sample", help="Draw each token by its probability.")],
     "temperature": Annotated[float | None, _option(help="Logits are divided by it before a token is drawn.")],

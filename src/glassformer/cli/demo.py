@@ -23,7 +23,7 @@ def demo(
     run: Annotated[
         Path | None,
         typer.Option(
-            help="Where to put the run. [default: runs/reversal, or the next free number]", show_default=False
+            help="Where to put the run. \\[default: runs/reversal, or the next free number]", show_default=False
         ),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Another seed is another run.")] = 0,

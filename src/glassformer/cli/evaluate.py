@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from glassformer.cli.decoding import decoding
+from glassformer.cli.decoding import FIELDS, decoding
 from glassformer.cli.options import (
     BatchSizeOption,
     DeviceOption,
@@ -15,7 +15,7 @@ from glassformer.cli.options import (
     RunArgument,
     TruncateOption,
 )
-from glassformer.cli.show import as_json, print_json, table
+from glassformer.cli.show import as_json, counted, print_json, table
 from glassformer.cli.writing import load_runs
 from glassformer.errors import DataError
 from glassformer.files import write_text
@@ -31,7 +31,7 @@ MOST_COLUMNS = 12  # classes whose confusion is printed; with more it stands in 
 
 SourceOption = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="The sources, a line each, .gz too. [default: the run's own test set]"),
+    typer.Option(metavar="FILE", help="The sources, a line each, .gz too. \\[default: the run's own test set]"),
 ]
 TargetOption = Annotated[
     list[Path] | None,
@@ -52,12 +52,12 @@ ResultOption = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE.json",
-        help="Where the result goes, with what was written beside it as FILE.txt. [default: RUN/evaluation.json]",
+        help="Where the result goes, with what was written beside it as FILE.txt. \\[default: RUN/evaluation.json]",
     ),
 ]
 
 
-@decoding()
+@decoding(*(name for name in FIELDS if name != "n_best"))
 def evaluate(
     run: RunArgument,
     source: SourceOption = None,
@@ -90,7 +90,8 @@ def evaluate(
         sources, references = _own_test_set(loaded.config, run)
         theirs = None if against is None else read_parallel([against])[0]
     path = run / "evaluation.json" if result is None else result
-    _check_outputs(path, [file for file in (source, *(target or ()), against) if file is not None])
+    inputs = [file for file in (source, *(target or ()), against) if file is not None]
+    _check_outputs(path, inputs, [run, *(ensemble or ())])
     found = evaluate_run(
         loaded,
         sources,
@@ -104,7 +105,8 @@ def evaluate(
         truncate=truncate,
     )
     whole = {"run": str(run), "source": None if source is None else str(source), "target": [*map(str, target or ())]}
-    whole |= {"against_file": None if against is None else str(against)} | vars(found)
+    whole |= {"against_file": None if against is None else str(against), "ensemble": [*map(str, ensemble or ())]}
+    whole |= vars(found)
     write_text(path, as_json(whole, indent=2) + "\n")
     if json:
         print_json(whole)
@@ -112,10 +114,15 @@ def evaluate(
         _show(found, path)
 
 
-def _check_outputs(path: Path, inputs: Sequence[Path]) -> None:
-    """Refuse a name whose files would take the place of what is read."""
+def _check_outputs(path: Path, inputs: Sequence[Path], runs: Sequence[Path]) -> None:
+    """Refuse a name whose files would take the place of what is read, or that has no place."""
+    from glassformer.run import RunFiles
+
     if path.suffix != ".json":
         raise typer.BadParameter(f"{path}: the name must end in .json", param_hint="--result")
+    if not path.parent.is_dir():
+        raise typer.BadParameter(f"there is no directory {path.parent}", param_hint="--result")
+    inputs = [*inputs, *(file for run in runs for file in RunFiles(run).own())]
     for output in (path, path.with_suffix(".txt")):
         if any(output.resolve() == file.resolve() for file in inputs):
             raise typer.BadParameter(f"{output} would be written over; choose another name", param_hint="--result")
@@ -133,20 +140,19 @@ def _own_test_set(config: "Config", run: Path) -> tuple[list[str], list[list[str
 
 def _show(found: "Evaluation", path: Path) -> None:
     rows = [
-        (
-            one.name,
-            _value(one.name, one.value),
-            f"{_value(one.name, one.low)} to {_value(one.name, one.high)}",
-            one.signature,
-        )
+        (one.name, _value(one.name, one.value), f"{_value(one.name, one.low)} to {_value(one.name, one.high)}")
         for one in found.metrics
     ]
-    table(("metric", "value", "95 % interval", "signature"), rows, align="lrrl")
+    table(("metric", "value", "95 % interval"), rows, align="lrr")
+    for one in found.metrics:
+        typer.echo(one.signature)
     if found.against:
         compared = [
             (
                 one.name,
-                *(_value(one.name, x) for x in (one.ours, one.theirs, one.difference)),
+                _value(one.name, one.ours),
+                _value(one.name, one.theirs),
+                _difference(one.name, one.difference),
                 f"{one.p_value:.4f}",
                 one.test,
             )
@@ -158,15 +164,27 @@ def _show(found: "Evaluation", path: Path) -> None:
     if found.perplexity is not None:
         typer.echo(f"perplexity {found.perplexity:.4f} over {found.n_tokens:,} tokens of the references")
     left_out = f"; {found.n_left_out} without a source or a reference were left out" if found.n_left_out else ""
-    typer.echo(f"{found.n_lines:,} lines{left_out}")
-    if found.n_cut:
-        typer.echo(f"{found.n_cut} results were cut at the length limit")
+    typer.echo(f"{counted(found.n_lines, 'line')}{left_out}")
+    for n, what in (
+        (found.n_cut, "cut at the length limit"),
+        (found.n_truncated, "written from a source that was longer than the model's positions and was cut"),
+    ):
+        if n:
+            typer.echo(f"{counted(n, 'result')} {what}")
+    if found.n_unscored:
+        typer.echo(f"{counted(found.n_unscored, 'reference')} that the vocabulary cannot read: not in the perplexity")
     typer.echo(f"The result is in {path}, what was written in {found.hypotheses}.")
 
 
 def _value(metric: str, value: float) -> str:
     """Write BLEU and chrF as points, the others as per cent."""
-    return f"{value:.2f}" if metric in ("bleu", "chrf") else f"{100 * value:.2f} %"
+    if metric in ("bleu", "chrf"):
+        return f"{min(max(value, 0.0), 100.0):.2f}"  # sacreBLEU's interval is symmetric and can pass the ends
+    return f"{100 * value:.2f} %"
+
+
+def _difference(metric: str, value: float) -> str:
+    return f"{value:+.2f}" if metric in ("bleu", "chrf") else f"{100 * value:+.2f} %"
 
 
 def _show_classes(found: "Confusion") -> None:

@@ -54,6 +54,8 @@ def generate(
         raise DecodingError(f"{run} is no decoder-only model: it does not go on from a text; use {verb}")
     if stream and (json or scores):
         raise typer.BadParameter("a stream is text alone: leave --json and --scores out", param_hint="--stream")
+    if json and with_prompt:
+        raise typer.BadParameter("JSON holds the prompt anyway", param_hint="--with-prompt")
     writer = loaded.writer(decode, ensemble=others, batch_size=batch_size)
     if stream:
         _stream(writer, lines_of(text, input), with_prompt=with_prompt)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import typer
 
+from glassformer.errors import DataError
 from glassformer.text.lines import decoded, file_lines
 
 
@@ -23,6 +24,9 @@ def lines_of(arguments: Sequence[str] | None, files: Sequence[Path] | None = Non
     """Yield each argument as a line, or the lines of the files one after the other, or those of standard input."""
     if arguments and files:
         raise typer.BadParameter("give texts as arguments or files with --input, not both", param_hint="--input")
+    for path in files or ():
+        if not path.exists():
+            raise DataError(f"cannot read {path}: No such file or directory")
     is_typed = not arguments and not files and sys.stdin is not None and sys.stdin.isatty()
     for number, (where, text) in enumerate(_read(arguments, files), start=1):
         yield Line(number, where or f"line {number}", text, is_typed)
@@ -34,11 +38,16 @@ def chunks(lines: Iterator[Line], batch_size: int) -> Iterator[list[Line]]:
     Line by line where a person types them, and where a batch is one line: then each is answered before the next.
     """
     group: list[Line] = []
-    for line in lines:
-        group.append(line)
-        if line.is_typed or batch_size == 1 or len(group) == 16 * batch_size:
+    try:
+        for line in lines:
+            group.append(line)
+            if line.is_typed or batch_size == 1 or len(group) == 16 * batch_size:
+                yield group
+                group = []
+    except DataError:  # a file that ends in the middle: what came before is good
+        if group:
             yield group
-            group = []
+        raise
     if group:
         yield group
 

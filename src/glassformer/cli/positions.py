@@ -21,12 +21,12 @@ def positions(
         typer.Option(
             min=-LARGEST,
             max=LARGEST,
-            help="k: show that k positions later is a rotation. [default: 3]",
+            help="k: show that k positions later is a rotation. \\[default: 3]",
             show_default=False,
         ),
     ] = None,
     pair: Annotated[
-        int | None, typer.Option(min=0, help="The pair of columns that is rotated. [default: 5]", show_default=False)
+        int | None, typer.Option(min=0, help="The pair of columns that is rotated. \\[default: 5]", show_default=False)
     ] = None,
     set_: SetOption = None,
     json: JsonOption = False,

@@ -15,7 +15,7 @@ def schedule(
     x: ConfigArgument,
     at: Annotated[
         str | None,
-        typer.Option(help="Steps, with commas between. [default: some of the whole training]", show_default=False),
+        typer.Option(help="Steps, with commas between. \\[default: some of the whole training]", show_default=False),
     ] = None,
     set_: SetOption = None,
     json: JsonOption = False,

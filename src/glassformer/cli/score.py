@@ -17,7 +17,7 @@ from glassformer.cli.options import (
     RunArgument,
     TextsArgument,
 )
-from glassformer.cli.show import print_json
+from glassformer.cli.show import counted, print_json
 from glassformer.cli.writing import load_runs
 from glassformer.errors import DataError, DecodingError
 from glassformer.text.lines import read_parallel
@@ -54,6 +54,8 @@ def score(
     writer = loaded.writer(decode, ensemble=others, batch_size=batch_size)
     if (source is None) != (target is None):
         raise typer.BadParameter("--source and --target go together", param_hint="--source" if target else "--target")
+    if unfinished and not writer.has_source and source is None:
+        raise typer.BadParameter("no end token is scored after whole lines anyway", param_hint="--unfinished")
     pairs = _pairs(writer, text, input, source, target)
     total, n_tokens, n_blank, n_lines, failed = 0.0, 0, 0, 0, False
     for group, ended in pairs:
@@ -67,16 +69,16 @@ def score(
             else:
                 n_blank += 1
             _print(line, found, tokens=tokens, json=json)
-    blank = f"; {n_blank} left out, as one side is blank" if n_blank else ""
+    blank = f"; {n_blank:,} left out, as one side is blank" if n_blank else ""
     from glassformer.decode.score import perplexity
 
     found = f"perplexity {perplexity(total, n_tokens):.4f}" if n_tokens else "nothing was scored"
-    typer.echo(f"{found} over {n_tokens:,} tokens in {n_lines:,} lines{blank}", err=True)
+    typer.echo(f"{found} over {counted(n_tokens, 'token')} in {counted(n_lines, 'line')}{blank}", err=True)
     if failed:
         raise typer.Exit(1)
 
 
-Pair = tuple[Line, tuple[str, str] | None]  # a line; what was read before, and the text to score
+Pair = tuple[Line, tuple[str | None, str] | None]  # a line; what was read before, and the text to score
 
 
 def _pairs(
@@ -96,7 +98,7 @@ def _pairs(
         if writer.has_source:
             yield [(line, _split(line.text)) for line in group], True
         else:
-            yield [(line, ("", line.text)) for line in group], False
+            yield [(line, (None, line.text)) for line in group], False
 
 
 def _split(text: str) -> tuple[str, str] | None:
@@ -136,6 +138,8 @@ def _print(line: Line, found: "Scored | str", *, tokens: bool, json: bool) -> No
         else:
             values |= {"tokens": found.tokens, "log_probabilities": found.log_probabilities, "score": found.score}
             values |= {"log_probability": found.log_probability, "perplexity": found.perplexity}
+            if not found.tokens:
+                values |= dict.fromkeys(("score", "log_probability", "perplexity"))
         print_json(values)
     elif isinstance(found, str) or not found.tokens:
         typer.echo()

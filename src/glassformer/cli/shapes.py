@@ -13,11 +13,11 @@ from glassformer.config import load_config
 def shapes(
     x: ConfigArgument,
     source_length: Annotated[
-        int | None, typer.Option(min=1, max=10**6, help="Tokens of the source. [default: 5]", show_default=False)
+        int | None, typer.Option(min=1, max=10**6, help="Tokens of the source. \\[default: 5]", show_default=False)
     ] = None,
     target_length: Annotated[
         int | None,
-        typer.Option(min=1, max=10**6, help="Tokens that the decoder reads. [default: 6]", show_default=False),
+        typer.Option(min=1, max=10**6, help="Tokens that the decoder reads. \\[default: 6]", show_default=False),
     ] = None,
     set_: SetOption = None,
     json: JsonOption = False,

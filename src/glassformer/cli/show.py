@@ -58,6 +58,11 @@ def shaded_map(weights: Sequence[Sequence[float]], rows: Sequence[str], columns:
     return "\n".join(line.rstrip() for line in lines)
 
 
+def counted(n: int, noun: str) -> str:
+    """Write "1 line", "2,000 lines"."""
+    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
+
+
 def number(value: float, digits: int = 3) -> str:
     """Write a number with so many decimals, or with a power of ten where those would show little of it."""
     if value == 0 or not math.isfinite(value) or 10 ** -(digits - 1) <= abs(value) < 1e6:

@@ -8,7 +8,7 @@ import typer
 
 from glassformer.cli.decoding import decoding
 from glassformer.cli.options import LARGEST, DeviceOption, JsonOption, RunArgument
-from glassformer.cli.show import print_json, table
+from glassformer.cli.show import counted, print_json, table
 from glassformer.errors import DataError
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def steps(
     top: Annotated[
         int | None,
         typer.Option(
-            min=1, max=LARGEST, help="How many of the most likely tokens to show. [default: 3]", show_default=False
+            min=1, max=LARGEST, help="How many of the most likely tokens to show. \\[default: 3]", show_default=False
         ),
     ] = None,
     prefix: Annotated[str, typer.Option(help="What the translation begins with.")] = "",
@@ -40,6 +40,8 @@ def steps(
     from glassformer.run import load
 
     writer = load(run, device=device).writer({"beam_size": 1, **decode})
+    if writer.config.beam_size == 1 and decode.keys() & {"length_penalty", "alpha"}:
+        raise typer.BadParameter("scores are those of a search: set --beam-size too", param_hint="--length-penalty")
     prompt = writer.prompt(text, prefix=prefix, number=1)
     if prompt.is_blank:
         raise DataError("the text is blank: there is nothing to read")
@@ -50,7 +52,7 @@ def steps(
         return
     written = writer.steps(prompt, top=top or 3)
     if written[-1].chosen.token != writer.tokenizer.tokens([writer.tokenizer.end_id])[0]:
-        typer.echo(f"cut at the length limit of {len(prompt.prefix) + len(written)} tokens", err=True)
+        typer.echo(f"cut at the length limit of {counted(len(prompt.prefix) + len(written), 'token')}", err=True)
     if json:
         print_json({"source": text, "steps": written})
     else:
@@ -102,7 +104,7 @@ def _rows(writer: "Writer", prompt: "Prompt", record: "Record") -> list[tuple[st
         for k, c in enumerate(step):
             fate = f"{c.fate}: {c.why}" if c.why else c.fate
             figures = (c.log_probability, c.total, c.penalty, c.score)
-            before = " ".join(names([*prompt.read[-1:], *live[c.parent]]))
+            before = " ".join(names([*prompt.read, *live[c.parent]]))
             rows.append(
                 (str(number) if k == 0 else "", before, *names([c.token]), *map("{:.3f}".format, figures), fate)
             )

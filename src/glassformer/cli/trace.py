@@ -18,7 +18,7 @@ def trace(
     text: Annotated[str, typer.Argument(help="The source.", show_default=False)],
     target: Annotated[
         str | None,
-        typer.Option(help="What the decoder reads. [default: what the model writes]", show_default=False),
+        typer.Option(help="What the decoder reads. \\[default: what the model writes]", show_default=False),
     ] = None,
     tensor: Annotated[
         list[str] | None,

@@ -16,7 +16,7 @@ def train(
         str, typer.Argument(metavar="PRESET-or-CONFIG", help="A preset or a TOML file.", show_default=False)
     ],
     run: Annotated[
-        Path | None, typer.Option(help="Where to put the run. [default: runs/PRESET]", show_default=False)
+        Path | None, typer.Option(help="Where to put the run. \\[default: runs/PRESET]", show_default=False)
     ] = None,
     set_: SetOption = None,
     json: JsonOption = False,

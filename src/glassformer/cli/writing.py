@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from glassformer.cli.lines import Line, chunks
-from glassformer.cli.show import print_json
+from glassformer.cli.show import counted, print_json
 from glassformer.errors import DataError, DecodingError
 from glassformer.text.lines import one_line
 
@@ -56,7 +56,9 @@ def write_lines(writer: "Writer", lines: Iterator[Line], shown: Shown, *, prefix
                 typer.echo(f"{line.where}: {problems[line.number]}", err=True)
             for written in results[i][:1]:
                 if written.stopped == "limit":
-                    typer.echo(f"{line.where}: cut at the length limit of {len(written.ids)} tokens", err=True)
+                    typer.echo(
+                        f"{line.where}: cut at the length limit of {counted(len(written.ids), 'token')}", err=True
+                    )
             cut += prompts[i].n_cut > 0
             links = None if alignments is None else alignments[i]
             if shown.json:
@@ -70,7 +72,7 @@ def write_lines(writer: "Writer", lines: Iterator[Line], shown: Shown, *, prefix
         if sys.stdout is not None:
             sys.stdout.flush()
     if cut:
-        typer.echo(f"{cut} lines were longer than the model's positions and were cut", err=True)
+        typer.echo(f"{counted(cut, 'line')} longer than the model's positions: cut", err=True)
     if unreadable:
         raise typer.Exit(1)
 
@@ -108,6 +110,8 @@ def _object(
     for k, written in enumerate(results):
         one: dict[str, Any] = {shown.target: written.text, "tokens": written.tokens}
         one |= {"score": written.score, "log_probability": written.log_probability, "stopped": written.stopped}
+        if written.stopped == "empty":
+            one |= {"score": None, "log_probability": None}
         objects.append(one | ({} if links is None else {"alignment": links[k]}))
     found = {shown.source: line.text, **objects[0]}
     if shown.n_best:
@@ -126,7 +130,8 @@ def _print(
     for k, written in enumerate(results):
         columns = [str(line.number), str(k + 1)] if shown.n_best else []
         if shown.scores:
-            columns += [f"{written.score:.4f}", f"{written.log_probability:.4f}"]
+            scores = (written.score, written.log_probability)
+            columns += ["" if written.stopped == "empty" else f"{score:.4f}" for score in scores]
         if links is not None:
             columns.append(" ".join(f"{source}-{target}" for source, target in links[k]))
         typer.echo("\t".join([*columns, one_line(texts[k])]))

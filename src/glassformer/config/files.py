@@ -16,17 +16,6 @@ from glassformer.errors import ConfigError, nearest
 PRESETS = resources.files("glassformer") / "presets"
 
 
-# fields of [decode] that make no sense any more when another one is changed
-SAMPLING = ("sample", "temperature", "top_k", "top_p", "seed")
-BELONGS_TO = {
-    "beam_size": ("n_best", *SAMPLING),
-    "sample": ("beam_size", "n_best", *SAMPLING),
-    "length_penalty": ("alpha",),
-    "max_length": ("extra_length",),
-    "extra_length": ("max_length",),
-}
-
-
 def preset_names() -> list[str]:
     """Return the names of all presets, sorted."""
     return sorted(entry.name.removesuffix(".toml") for entry in PRESETS.iterdir() if entry.name.endswith(".toml"))
@@ -88,17 +77,35 @@ def dump(config: Config) -> str:
 def with_decode(config: Config, changes: Mapping[str, Any]) -> Config:
     """Return the configuration with some fields of [decode] changed; None leaves one as it is.
 
-    A choice that is made anew does not inherit what belonged to the old one: a beam no sampling, sampling no beam.
+    What cannot go on beside a change falls away: sampling when a beam is asked for, a beam when sampling is.
 
     Raises:
         ConfigError: No such field, or a value that it cannot have.
 
     """
     values = config.model_dump(mode="python", exclude_none=True)
-    changes = {name: value for name, value in changes.items() if value is not None}
-    dropped = {name for choice in changes for name in BELONGS_TO.get(choice, ())}
-    values["decode"] = {name: value for name, value in values["decode"].items() if name not in dropped} | changes
+    now, changes = values["decode"], {name: value for name, value in changes.items() if value is not None}
+    dropped = _excluded(now, changes)
+    values["decode"] = {name: value for name, value in now.items() if name not in dropped} | changes
     return _validated(values)
+
+
+def _excluded(now: Mapping[str, Any], changes: Mapping[str, Any]) -> set[str]:
+    """Return the fields of [decode] that cannot go on beside these changes."""
+    excluded: set[str] = set()
+    if "beam_size" in changes or changes.get("sample") is False:
+        excluded |= {"sample", "temperature", "top_k", "top_p", "seed"}
+    if changes.get("sample"):
+        excluded.add("beam_size")
+    elif "beam_size" in changes and now.get("n_best", 1) > changes["beam_size"]:
+        excluded.add("n_best")
+    if changes.get("length_penalty") in ("average", "none"):
+        excluded.add("alpha")
+    if "max_length" in changes:
+        excluded.add("extra_length")
+    if "extra_length" in changes:
+        excluded.add("max_length")
+    return excluded
 
 
 def _validated(values: dict[str, Any], where: str = "") -> Config:

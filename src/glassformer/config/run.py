@@ -59,7 +59,9 @@ class DecodeConfig(Frozen):
 
     # how many hypotheses go on at each step (the paper: 4); 1: the most likely token each time, which is greedy
     beam_size: Count = 1
-    n_best: Count = 1  # how many results a line gives: without sampling at most beam_size
+    n_best: Annotated[int, Field(ge=1, le=10_000)] = (
+        1  # how many results a line gives: without sampling at most beam_size
+    )
     # a hypothesis of n tokens has the score log-probability / penalty: wu ((5 + n) / 6)^α (Wu et al. 2016, the
     # paper's), power n^α, average n, none 1
     length_penalty: Literal["wu", "power", "average", "none"] = "wu"

@@ -3,7 +3,7 @@
 import platform
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -34,6 +34,8 @@ class Evaluation:
     n_lines: int  # lines that were measured
     n_left_out: int  # lines without a source or without a reference
     n_cut: int  # results that the length limit cut
+    n_truncated: int  # lines whose source was cut at the end of the learned positions
+    n_unscored: int  # references that the vocabulary cannot read, which the perplexity leaves out
     confusion: Confusion | None  # of a classifier
     against: list[Compared]  # with the lines of another system
     decode: dict[str, Any]  # how it wrote
@@ -84,7 +86,7 @@ def evaluate(
     if classifies and (decode or ensemble):
         raise DataError("a classifier does not write: it has no decoding settings and no ensemble")
     if classifies:
-        answers = _classify(run, sources, batch_size, truncate=truncate)
+        answers = _classify(run, sources, kept, batch_size, truncate=truncate)
     else:
         writer = run.writer(decode, ensemble=ensemble, batch_size=batch_size, truncate=truncate)
         answers = _write(writer, sources, {i: right[i][0] for i in kept})
@@ -126,6 +128,8 @@ class _Answers:
     texts: list[str]
     seconds: float
     n_cut: int = 0
+    n_truncated: int = 0
+    n_unscored: int = 0
     decode: dict[str, Any] = field(default_factory=dict)
     perplexity: float | None = None
     n_tokens: int | None = None
@@ -137,7 +141,8 @@ def _write(writer: Writer, sources: Sequence[str], targets: Mapping[int, str]) -
     for i, text in enumerate(sources):
         with _line(i + 1):
             prompts.append(writer.prompt(text, number=i + 1))
-            if i in targets:
+        if i in targets:
+            with suppress(DataError):  # counted below
                 pairs.append(writer.pair(text, targets[i]))
     started = time.perf_counter()
     results = [row[0] for row in writer.write(prompts)]
@@ -149,20 +154,23 @@ def _write(writer: Writer, sources: Sequence[str], targets: Mapping[int, str]) -
         texts=[one_line(result.text) for result in results],
         seconds=seconds,
         n_cut=sum(results[i].stopped == "limit" for i in targets),
+        n_truncated=sum(prompts[i].n_cut > 0 for i in targets),
+        n_unscored=len(targets) - len(pairs),
         decode=writer.config.model_dump(exclude_none=True),
         perplexity=perplexity(sum(map(sum, forced)), n_tokens) if n_tokens else None,
         n_tokens=n_tokens,
     )
 
 
-def _classify(run: Run, sources: Sequence[str], batch_size: int, *, truncate: bool) -> _Answers:
+def _classify(run: Run, sources: Sequence[str], kept: Sequence[int], batch_size: int, *, truncate: bool) -> _Answers:
     """Name the class of each source."""
     for number, text in enumerate(sources, start=1):  # each by itself first, so that a wrong one is named
         with _line(number):
             read(text, run.tokenizer, run.config.model.longest, truncate=truncate)
     started = time.perf_counter()
     found = run.classify(list(sources), batch_size=batch_size, truncate=truncate)
-    return _Answers([one_line(result.label or "") for result in found], time.perf_counter() - started)
+    texts, seconds = [one_line(result.label or "") for result in found], time.perf_counter() - started
+    return _Answers(texts, seconds, n_truncated=sum(found[i].n_cut > 0 for i in kept))
 
 
 def _versions() -> dict[str, str]:

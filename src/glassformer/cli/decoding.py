@@ -10,8 +10,9 @@ import typer
 from glassformer.cli.options import LARGEST
 
 
-def _option(*names: str, help: str, **settings: Any) -> Any:
-    return typer.Option(*names, help=help, show_default=False, rich_help_panel="How it writes", **settings)
+def _option(*names: str, help: str, metavar: str | None = "N", **settings: Any) -> Any:
+    panel = "How it writes (what is not set here: as the run's configuration says)"
+    return typer.Option(*names, help=help, metavar=metavar, show_default=False, rich_help_panel=panel, **settings)
 
 
 FIELDS: dict[str, Any] = {
@@ -24,9 +25,11 @@ FIELDS: dict[str, Any] = {
     ],
     "length_penalty": Annotated[
         Literal["wu", "power", "average", "none"] | None,
-        _option(help="The score is log-probability / penalty: wu ((5+n)/6)^α, power n^α, average n, none 1."),
+        _option(
+            metavar=None, help="The score is log-probability / penalty: wu ((5+n)/6)^α, power n^α, average n, none 1."
+        ),
     ],
-    "alpha": Annotated[float | None, _option(help="α of wu and power. \\[default: 0.6]")],
+    "alpha": Annotated[float | None, _option(metavar="X", help="α of wu and power. \\[default: 0.6]")],
     "max_length": Annotated[
         int | None,
         _option(min=1, max=LARGEST, help="At most so many tokens, the end token too. \\[default: source + 50]"),
@@ -44,10 +47,16 @@ FIELDS: dict[str, Any] = {
         int | None,
         _option(min=0, max=LARGEST, help="So many tokens in a row never occur twice in a result; 0: they may."),
     ],
-    "sample": Annotated[bool | None, _option("--sample/--no-sample", help="Draw each token by its probability.")],
-    "temperature": Annotated[float | None, _option(help="Logits are divided by it before a token is drawn.")],
+    "sample": Annotated[
+        bool | None, _option("--sample/--no-sample", metavar=None, help="Draw each token by its probability.")
+    ],
+    "temperature": Annotated[
+        float | None, _option(metavar="X", help="Logits are divided by it before a token is drawn.")
+    ],
     "top_k": Annotated[int | None, _option(min=1, max=LARGEST, help="Draw from the k most likely tokens.")],
-    "top_p": Annotated[float | None, _option(help="Draw from the fewest that have this share together.")],
+    "top_p": Annotated[
+        float | None, _option(metavar="SHARE", help="Draw from the fewest that have this share together.")
+    ],
     "seed": Annotated[int | None, _option(min=0, help="With the line's number, it decides what is drawn.")],
 }
 

@@ -29,7 +29,8 @@ VERBS = (
     demo, train, translate, generate, classify, steps, score, evaluate, trace, count, shapes, positions, schedule,
 )  # fmt: skip
 for verb in VERBS:
-    app.command()(verb)
+    paragraphs = (verb.__doc__ or "").split("\n\n")
+    app.command(help="\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs))(verb)
 
 
 def _version(show: bool) -> None:

@@ -31,11 +31,13 @@ EnsembleOption = Annotated[
         help="Another run of the same vocabulary; the mean of their probabilities counts. Repeatable.",
     ),
 ]
-BatchSizeOption = Annotated[int, typer.Option(min=1, max=LARGEST, help="Lines that are worked on together.")]
+BatchSizeOption = Annotated[
+    int, typer.Option(metavar="N", min=1, max=LARGEST, help="Lines that are worked on together.")
+]
 TruncateOption = Annotated[
     bool, typer.Option("--truncate", help="Cut texts that are longer than learned positions instead of refusing them.")
 ]
-DeviceOption = Annotated[str, typer.Option(help="Where the model works: cpu, cuda, cuda:1, mps.")]
+DeviceOption = Annotated[str, typer.Option(metavar="DEVICE", help="Where the model works: cpu, cuda, cuda:1, mps.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 
 

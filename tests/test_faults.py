@@ -1,6 +1,6 @@
 """Faults that users of such software report, each as a case, on a model of every kind.
 
-The numbers are those of the list that this project keeps; the ones that stand elsewhere: 4 and 17 in
+The numbers are those of the list that this project keeps; the ones that stand elsewhere: 4, 17 and 21 in
 tests/cli/test_text_verbs.py, 16 in tests/decode/test_beam.py, 18 to 20 in tests/decode/test_options.py,
 34 in tests/evaluate/test_report.py.
 """

@@ -181,8 +181,8 @@ class Writer:
                 results[i] = [self._written(hypothesis) for hypothesis in hypotheses]
         return results
 
-    def stream(self, prompt: Prompt, *, with_prompt: bool = False) -> Iterator[str]:
-        """Write from one prompt and yield the text piece by piece, as it comes; before it what was read, if asked for.
+    def stream(self, prompt: Prompt, *, with_prompt: bool = False) -> "Stream":
+        """Write from one prompt and give the text piece by piece, as it comes; before it what was read, if asked for.
 
         Raises:
             DecodingError: With a beam, or several results: nothing is settled before the end.
@@ -192,16 +192,7 @@ class Writer:
             raise DecodingError(
                 "a beam, or several results, settle their text only at the end: to stream, set beam_size=1 and n_best=1"
             )
-        ids, shown = [*(prompt.read if with_prompt else ()), *prompt.prefix], ""
-        for step in [] if prompt.is_blank else self._steps(prompt):
-            ids += [token for token in step.tokens if token != self.tokenizer.end_id]
-            text = self.tokenizer.decode(ids)
-            if len(text) > len(shown) and not text.endswith("\ufffd"):  # perhaps half of a character
-                yield text[len(shown) :]
-                shown = text
-        rest = self.tokenizer.decode(ids)[len(shown) :]
-        if rest:
-            yield rest
+        return Stream(self, prompt, [*(prompt.read if with_prompt else ()), *prompt.prefix])
 
     def steps(self, prompt: Prompt, *, top: int = 3) -> list[WrittenToken]:
         """Write from one prompt and show each step: what was read, what was chosen, the `top` most likely tokens."""
@@ -325,3 +316,24 @@ class Writer:
     def _written(self, found: Hypothesis) -> Written:
         text, tokens = self.tokenizer.decode(found.ids), self.tokenizer.tokens(found.ids)
         return Written(text, tokens, found.ids, found.log_probability, found.score, found.stopped)
+
+
+class Stream:
+    """The pieces of a text while it is written; after the last one, `stopped` says why it was the last."""
+
+    def __init__(self, writer: Writer, prompt: Prompt, begun: list[int]) -> None:
+        self._writer, self._prompt, self._ids = writer, prompt, begun
+        self.stopped: Literal["end", "limit", "empty"] = "empty"
+
+    def __iter__(self) -> Iterator[str]:
+        tokenizer, shown = self._writer.tokenizer, ""
+        for step in [] if self._prompt.is_blank else self._writer._steps(self._prompt):
+            self.stopped = "end" if step.tokens[0] == tokenizer.end_id else "limit"
+            self._ids += step.tokens if self.stopped == "limit" else []
+            text = tokenizer.decode(self._ids)
+            if len(text) > len(shown) and not text.endswith("\ufffd"):  # perhaps half of a character
+                yield text[len(shown) :]
+                shown = text
+        rest = tokenizer.decode(self._ids)[len(shown) :]
+        if rest:
+            yield rest

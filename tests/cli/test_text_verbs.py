@@ -201,7 +201,9 @@ class TestGenerate:
         for settings in ((), ("--sample", "--seed", 4, "--temperature", 0.7)):
             call = ("generate", random_runs["decoder"], "begin", "", "ä", "--max-length", 40, *settings)
             exact = [one["continuation"] for one in objects(here(*call, "--json").stdout)]
-            assert here(*call, "--stream").stdout == "".join(f"{text}\n" for text in exact)
+            streamed = here(*call, "--stream")
+            assert streamed.stdout == "".join(f"{text}\n" for text in exact)
+            assert streamed.stderr == here(*call).stderr  # which lines were cut
         done = here("generate", random_runs["decoder"], "a", "--stream", "--beam-size", 3)
         assert "settle their text only at the end" in done.stderr
         assert here("generate", random_runs["decoder"], "a", "--stream", "--json").returncode == 2

@@ -62,7 +62,7 @@ def test_python(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             promises += 1
         elif code.strip():
             exec(code, names)
-    assert promises == 7
+    assert promises == 8
 
 
 def test_tree() -> None:

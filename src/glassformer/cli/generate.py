@@ -16,6 +16,7 @@ from glassformer.cli.options import (
     RunArgument,
     TextsArgument,
 )
+from glassformer.cli.show import counted
 from glassformer.cli.writing import Shown, load_runs, write_lines
 from glassformer.errors import DataError, DecodingError
 
@@ -80,9 +81,12 @@ def _stream(writer: "Writer", lines: "Iterator[Line]", *, with_prompt: bool) -> 
             typer.echo(f"{line.where}: {error}", err=True)
             unreadable = True
         else:
-            for piece in writer.stream(prompt, with_prompt=with_prompt):
+            pieces = writer.stream(prompt, with_prompt=with_prompt)
+            for piece in pieces:
                 typer.echo(piece, nl=False)
                 sys.stdout.flush()
+            if pieces.stopped == "limit":
+                typer.echo(f"{line.where}: cut at the length limit of {counted(prompt.limit, 'token')}", err=True)
         typer.echo()
     if unreadable:
         raise typer.Exit(1)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, overload
 
 import torch
+from torch import Tensor
 
 from glassformer.checkpoint import load_weights
 from glassformer.config.files import load_config, with_decode
@@ -97,9 +98,7 @@ class Run:
             DecodingError: A setting makes no sense for this model, or the runs do not go together.
 
         """
-        for other in ensemble:
-            if other.config.model.kind != self.config.model.kind or other.tokenizer != self.tokenizer:
-                raise DecodingError("runs that vote together have one kind and one vocabulary, but these differ")
+        self._check_fit(ensemble)
         config = with_decode(self.config, decode or {}).decode
         models = [self.model, *(other.model for other in ensemble)]
         return Writer(models, self.tokenizer, config, batch_size=batch_size, truncate=truncate)
@@ -143,27 +142,46 @@ class Run:
 
     @overload
     def classify(
-        self, text: str, *, threshold: float = 0.0, batch_size: int = 64, truncate: bool = False
+        self,
+        text: str,
+        *,
+        threshold: float = 0.0,
+        ensemble: Sequence["Run"] = (),
+        batch_size: int = 64,
+        truncate: bool = False,
     ) -> Classified: ...
     @overload
     def classify(
-        self, text: list[str], *, threshold: float = 0.0, batch_size: int = 64, truncate: bool = False
+        self,
+        text: list[str],
+        *,
+        threshold: float = 0.0,
+        ensemble: Sequence["Run"] = (),
+        batch_size: int = 64,
+        truncate: bool = False,
     ) -> list[Classified]: ...
     @torch.inference_mode()
     def classify(
-        self, text: str | list[str], *, threshold: float = 0.0, batch_size: int = 64, truncate: bool = False
+        self,
+        text: str | list[str],
+        *,
+        threshold: float = 0.0,
+        ensemble: Sequence["Run"] = (),
+        batch_size: int = 64,
+        truncate: bool = False,
     ) -> Classified | list[Classified]:
         """Name the class of one text, or of several.
 
         Args:
             text: A blank one has no class.
             threshold: The smallest probability with which a class is named.
+            ensemble: Other runs of the same classes and vocabulary; the mean of the probabilities counts.
             batch_size: How many texts are read at once.
             truncate: Cut texts that are longer than learned positions, instead of refusing them.
 
         Raises:
             DataError: A text cannot be read.
-            DecodingError: The model is no classifier of whole texts.
+            DecodingError: The model is no classifier of whole texts, or the runs do not go together.
 
         """
         model = self.config.model
@@ -171,20 +189,44 @@ class Run:
             raise DecodingError(f"this model does not classify texts: it is of kind {model.kind!r}")
         if batch_size < 1:
             raise DecodingError(f"batch_size={batch_size} is not right: the smallest is 1")
+        self._check_fit(ensemble)
         texts = [text] if isinstance(text, str) else text
-        read_texts = [read(one, self.tokenizer, model.longest, truncate=truncate) for one in texts]
+        read_texts = [self.read(one, ensemble=ensemble, truncate=truncate) for one in texts]
         results = [Classified("", {}, 0) for _ in texts]
         order = sorted((i for i, (ids, _) in enumerate(read_texts) if ids), key=lambda i: len(read_texts[i][0]))
-        device = next(self.model.parameters()).device
         for start in range(0, len(order), batch_size):
             rows = order[start : start + batch_size]
-            ids, is_real = pad([read_texts[i][0] for i in rows])
-            logits = self.model(ids.to(device), source_is_real=None if is_real is None else is_real.to(device))
-            for i, row in zip(rows, logits.cpu().double().softmax(dim=-1).tolist(), strict=True):
+            ids = [read_texts[i][0] for i in rows]
+            mean = torch.stack([run._class_probabilities(ids) for run in (self, *ensemble)]).mean(dim=0)  # (B, C)
+            for i, row in zip(rows, mean.tolist(), strict=True):
                 ranked = sorted(zip(self.classes, row, strict=True), key=lambda pair: -pair[1])
                 best, probability = ranked[0]
                 results[i] = Classified(best if probability >= threshold else None, dict(ranked), read_texts[i][1])
         return results[0] if isinstance(text, str) else results
+
+    def read(self, text: str, *, ensemble: Sequence["Run"] = (), truncate: bool = False) -> tuple[list[int], int]:
+        """Return the ids of a text that is to be classified, and how many were cut off.
+
+        Raises:
+            DataError: The vocabulary cannot read it; or it is too long, and may not be cut.
+
+        """
+        ends = [run.config.model.longest for run in (self, *ensemble)]
+        longest = min((end for end in ends if end is not None), default=None)
+        return read(text, self.tokenizer, longest, truncate=truncate)
+
+    def _class_probabilities(self, rows: Sequence[Sequence[int]]) -> Tensor:
+        """Return the probabilities (B, C) of texts given as ids, in float64, which not every device has."""
+        device = next(self.model.parameters()).device
+        ids, is_real = pad(rows)
+        logits = self.model(ids.to(device), source_is_real=None if is_real is None else is_real.to(device))
+        return logits.cpu().double().softmax(dim=-1)  # type: ignore[no-any-return]
+
+    def _check_fit(self, ensemble: Sequence["Run"]) -> None:
+        for other in ensemble:
+            same = other.config.model.kind == self.config.model.kind and other.classes == self.classes
+            if not same or other.tokenizer != self.tokenizer:
+                raise DecodingError("runs that vote together have one kind, vocabulary and classes, but these differ")
 
     def trace(self, text: str, target: str | None = None, *, only: str | Sequence[str] = "*") -> Trace:
         """Run the model once on a text and return its tensors by name, with the tokens of both sides.

@@ -159,7 +159,8 @@ class TestTranslate:
         assert together[0]["score"] != pytest.approx(alone["score"])
         done = here("translate", one, "--ensemble", run_directory, *call)
         assert (
-            done.stderr == "glassformer: runs that vote together have one kind and one vocabulary, but these differ\n"
+            done.stderr
+            == "glassformer: runs that vote together have one kind, vocabulary and classes, but these differ\n"
         )
 
     def test_what_is_longer_than_the_positions(self, here: Cli, tmp_path: Path) -> None:
@@ -237,6 +238,21 @@ class TestClassify:
         assert first["label"] == label == max(first["probabilities"], key=first["probabilities"].get)
         assert sum(first["probabilities"].values()) == pytest.approx(1)
         assert (blank["label"], blank["probabilities"]) == ("", {})
+
+    def test_an_ensemble_is_the_mean_of_probabilities(
+        self, here: Cli, random_runs: dict[str, Path], tmp_path: Path
+    ) -> None:
+        one, other = random_runs["encoder"], random_run(tmp_path / "other", "encoder", seed=1)
+        texts = ["no paper", "a", "some longer text"]
+        alone = [load(run).classify(texts) for run in (one, other)]
+        found = objects(here("classify", one, "--ensemble", other, "--json", *texts).stdout)
+        for together, a, b in zip(found, *alone, strict=True):
+            for name in CLASSES:
+                mean = (a.probabilities[name] + b.probabilities[name]) / 2
+                assert together["probabilities"][name] == pytest.approx(mean)
+            assert together["label"] == max(CLASSES, key=together["probabilities"].__getitem__)
+        (other / "classes.json").write_text('["a", "b", "c"]')
+        assert "these differ" in here("classify", one, "--ensemble", other, "a").stderr
 
     def test_one_text(self, random_runs: dict[str, Path]) -> None:
         run = load(random_runs["encoder"])

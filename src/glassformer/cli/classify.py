@@ -9,6 +9,7 @@ from glassformer.cli.lines import Line, chunks, lines_of
 from glassformer.cli.options import (
     BatchSizeOption,
     DeviceOption,
+    EnsembleOption,
     InputOption,
     JsonOption,
     RunArgument,
@@ -16,6 +17,7 @@ from glassformer.cli.options import (
     TruncateOption,
 )
 from glassformer.cli.show import counted, print_json
+from glassformer.cli.writing import load_runs
 from glassformer.errors import DataError
 from glassformer.text.lines import one_line
 
@@ -35,6 +37,7 @@ def classify(
     scores: Annotated[
         bool, typer.Option("--scores", help="Print every class with its probability, the most likely first.")
     ] = False,
+    ensemble: EnsembleOption = None,
     batch_size: BatchSizeOption = 64,
     truncate: TruncateOption = False,
     device: DeviceOption = "cpu",
@@ -44,14 +47,12 @@ def classify(
 
     A line that the vocabulary cannot read gives an empty line, a message on standard error, and exit code 1 at the end.
     """
-    from glassformer.run import load
-
-    loaded = load(run, device=device)
+    loaded, others = load_runs(run, ensemble, device)
     unreadable = cut = 0
     for group in chunks(lines_of(text, input), batch_size):
-        problems = _problems(loaded, group, truncate=truncate)
+        problems = _problems(loaded, others, group, truncate=truncate)
         texts = ["" if line.number in problems else line.text for line in group]
-        found = loaded.classify(texts, threshold=threshold, batch_size=batch_size, truncate=truncate)
+        found = loaded.classify(texts, threshold=threshold, ensemble=others, batch_size=batch_size, truncate=truncate)
         for line, result in zip(group, found, strict=True):
             if line.number in problems:
                 typer.echo(f"{line.where}: {problems[line.number]}", err=True)
@@ -66,14 +67,12 @@ def classify(
         raise typer.Exit(1)
 
 
-def _problems(run: "Run", group: list[Line], *, truncate: bool) -> dict[int, str]:
+def _problems(run: "Run", ensemble: list["Run"], group: list[Line], *, truncate: bool) -> dict[int, str]:
     """Return what is wrong with the lines that cannot be read."""
-    from glassformer.writer import read
-
     problems = {}
     for line in group:
         try:
-            read(line.text, run.tokenizer, run.config.model.longest, truncate=truncate)
+            run.read(line.text, ensemble=ensemble, truncate=truncate)
         except DataError as error:
             problems[line.number] = str(error)
     return problems

@@ -17,7 +17,7 @@ from glassformer.evaluate.paired import Compared, compare
 from glassformer.files import write_text
 from glassformer.run import Run
 from glassformer.text.lines import one_line, read_lines
-from glassformer.writer import Writer, read
+from glassformer.writer import Writer
 
 OF_TEXT = ("bleu", "chrf", "exact_match", "token_error_rate")
 OF_CLASSES = ("accuracy", "macro_f1")
@@ -83,10 +83,10 @@ def evaluate(
     names, wanted = metrics or (OF_CLASSES if classifies else OF_TEXT), [right[i] for i in kept]
     for name in names:  # before all the work
         metric_for(name, [""] * len(kept), wanted)
-    if classifies and (decode or ensemble):
-        raise DataError("a classifier does not write: it has no decoding settings and no ensemble")
+    if classifies and decode:
+        raise DataError("a classifier does not write: it has no decoding settings")
     if classifies:
-        answers = _classify(run, sources, kept, batch_size, truncate=truncate)
+        answers = _classify(run, ensemble, sources, kept, batch_size, truncate=truncate)
     else:
         writer = run.writer(decode, ensemble=ensemble, batch_size=batch_size, truncate=truncate)
         answers = _write(writer, sources, {i: right[i][0] for i in kept})
@@ -162,13 +162,21 @@ def _write(writer: Writer, sources: Sequence[str], targets: Mapping[int, str]) -
     )
 
 
-def _classify(run: Run, sources: Sequence[str], kept: Sequence[int], batch_size: int, *, truncate: bool) -> _Answers:
+def _classify(
+    run: Run,
+    ensemble: Sequence[Run],
+    sources: Sequence[str],
+    kept: Sequence[int],
+    batch_size: int,
+    *,
+    truncate: bool,
+) -> _Answers:
     """Name the class of each source."""
     for number, text in enumerate(sources, start=1):  # each by itself first, so that a wrong one is named
         with _line(number):
-            read(text, run.tokenizer, run.config.model.longest, truncate=truncate)
+            run.read(text, ensemble=ensemble, truncate=truncate)
     started = time.perf_counter()
-    found = run.classify(list(sources), batch_size=batch_size, truncate=truncate)
+    found = run.classify(list(sources), ensemble=ensemble, batch_size=batch_size, truncate=truncate)
     texts, seconds = [one_line(result.label or "") for result in found], time.perf_counter() - started
     return _Answers(texts, seconds, n_truncated=sum(found[i].n_cut > 0 for i in kept))
 

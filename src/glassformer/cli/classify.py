@@ -1,11 +1,10 @@
 """`glassformer classify`: texts in, the names of their classes out."""
 
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from glassformer.cli.lines import Line, chunks, lines_of
+from glassformer.cli.lines import Line, Tally, chunks, lines_of
 from glassformer.cli.options import (
     BatchSizeOption,
     DeviceOption,
@@ -16,7 +15,7 @@ from glassformer.cli.options import (
     TextsArgument,
     TruncateOption,
 )
-from glassformer.cli.show import counted, print_json
+from glassformer.cli.show import print_json
 from glassformer.cli.writing import load_runs
 from glassformer.errors import DataError
 from glassformer.text.lines import one_line
@@ -48,23 +47,15 @@ def classify(
     A line that the vocabulary cannot read gives an empty line, a message on standard error, and exit code 1 at the end.
     """
     loaded, others = load_runs(run, ensemble, device)
-    unreadable = cut = 0
+    tally = Tally()
     for group in chunks(lines_of(text, input), batch_size):
         problems = _problems(loaded, others, group, truncate=truncate)
         texts = ["" if line.number in problems else line.text for line in group]
         found = loaded.classify(texts, threshold=threshold, ensemble=others, batch_size=batch_size, truncate=truncate)
         for line, result in zip(group, found, strict=True):
-            if line.number in problems:
-                typer.echo(f"{line.where}: {problems[line.number]}", err=True)
-            cut += result.n_cut > 0
+            tally.add(line, problems.get(line.number), result.n_cut)
             _print(line, result, problems.get(line.number), scores=scores, json=json)
-        unreadable += len(problems)
-        if sys.stdout is not None:
-            sys.stdout.flush()
-    if cut:
-        typer.echo(f"{counted(cut, 'line')} longer than the model's positions: cut", err=True)
-    if unreadable:
-        raise typer.Exit(1)
+    tally.close()
 
 
 def _problems(run: "Run", ensemble: list["Run"], group: list[Line], *, truncate: bool) -> dict[int, str]:

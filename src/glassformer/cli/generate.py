@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from glassformer.cli.decoding import decoding
-from glassformer.cli.lines import Line, lines_of
+from glassformer.cli.lines import Line, Tally, lines_of
 from glassformer.cli.options import (
     BatchSizeOption,
     DeviceOption,
@@ -73,13 +73,12 @@ def generate(
 
 
 def _stream(writer: "Writer", lines: "Iterator[Line]", *, with_prompt: bool) -> None:
-    unreadable = False
+    tally = Tally()
     for line in lines:
         try:
             prompt = writer.prompt(line.text, number=line.number)
         except (DataError, DecodingError) as error:
-            typer.echo(f"{line.where}: {error}", err=True)
-            unreadable = True
+            tally.add(line, str(error))
         else:
             pieces = writer.stream(prompt, with_prompt=with_prompt)
             for piece in pieces:
@@ -88,5 +87,4 @@ def _stream(writer: "Writer", lines: "Iterator[Line]", *, with_prompt: bool) -> 
             if pieces.stopped == "limit":
                 typer.echo(f"{line.where}: cut at the length limit of {counted(prompt.limit, 'token')}", err=True)
         typer.echo()
-    if unreadable:
-        raise typer.Exit(1)
+    tally.close()

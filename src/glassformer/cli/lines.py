@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import typer
 
+from glassformer.cli.show import counted
 from glassformer.errors import DataError
 from glassformer.text.lines import decoded, file_lines
 
@@ -32,8 +33,34 @@ def lines_of(arguments: Sequence[str] | None, files: Sequence[Path] | None = Non
         yield Line(number, where or f"line {number}", text, is_typed)
 
 
+class Tally:
+    """The lines that could not be read or were cut: told when they come, and once more at the end."""
+
+    def __init__(self) -> None:
+        self.unreadable = self.cut = 0
+
+    def add(self, line: Line, problem: str | None, n_cut: int = 0) -> None:
+        """Count a line, and say on standard error what is wrong with it."""
+        if problem is not None:
+            typer.echo(f"{line.where}: {problem}", err=True)
+            self.unreadable += 1
+        self.cut += n_cut > 0
+
+    def close(self) -> None:
+        """Say how many lines were cut.
+
+        Raises:
+            typer.Exit: With code 1, where a line could not be read.
+
+        """
+        if self.cut:
+            typer.echo(f"{counted(self.cut, 'line')} longer than the model's positions: cut", err=True)
+        if self.unreadable:
+            raise typer.Exit(1)
+
+
 def chunks(lines: Iterator[Line], batch_size: int) -> Iterator[list[Line]]:
-    """Yield the lines in groups of many batches, to be sorted by length inside.
+    """Yield the lines in groups of many batches, to be sorted by length inside; send off what was printed for each.
 
     Line by line where a person types them, and where a batch is one line: then each is answered before the next.
     """
@@ -43,6 +70,7 @@ def chunks(lines: Iterator[Line], batch_size: int) -> Iterator[list[Line]]:
             group.append(line)
             if line.is_typed or batch_size == 1 or len(group) == 16 * batch_size:
                 yield group
+                _flush()
                 group = []
     except DataError:  # a file that ends in the middle: what came before is good
         if group:
@@ -50,6 +78,12 @@ def chunks(lines: Iterator[Line], batch_size: int) -> Iterator[list[Line]]:
         raise
     if group:
         yield group
+        _flush()
+
+
+def _flush() -> None:
+    if sys.stdout is not None:  # else closed by the caller
+        sys.stdout.flush()
 
 
 def _read(arguments: Sequence[str] | None, files: Sequence[Path] | None) -> Iterator[tuple[str, str]]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from glassformer.cli.decoding import SCORING, decoding
-from glassformer.cli.lines import Line, chunks, lines_of
+from glassformer.cli.lines import Line, Tally, chunks, lines_of
 from glassformer.cli.options import (
     BatchSizeOption,
     DeviceOption,
@@ -57,13 +57,12 @@ def score(
     if unfinished and not writer.has_source and source is None:
         raise typer.BadParameter("no end token is scored after whole lines anyway", param_hint="--unfinished")
     pairs = _pairs(writer, text, input, source, target)
-    total, n_tokens, n_blank, n_lines, failed = 0.0, 0, 0, 0, False
+    tally, total, n_tokens, n_blank, n_lines = Tally(), 0.0, 0, 0, 0
     for group, ended in pairs:
         for (line, _), found in zip(group, _scored(writer, group, ended=ended and not unfinished), strict=True):
             n_lines += 1
             if isinstance(found, str):
-                typer.echo(f"{line.where}: {found}", err=True)
-                failed = True
+                tally.add(line, found)
             elif found.tokens:
                 total, n_tokens = total + found.log_probability, n_tokens + len(found.tokens)
             else:
@@ -74,8 +73,7 @@ def score(
 
     found = f"perplexity {perplexity(total, n_tokens):.4f}" if n_tokens else "nothing was scored"
     typer.echo(f"{found} over {counted(n_tokens, 'token')} in {counted(n_lines, 'line')}{blank}", err=True)
-    if failed:
-        raise typer.Exit(1)
+    tally.close()
 
 
 Pair = tuple[Line, tuple[str | None, str] | None]  # a line; what was read before, and the text to score

@@ -1,6 +1,5 @@
 """What `translate` and `generate` have in common: lines in, what was written out."""
 
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from glassformer.cli.lines import Line, chunks
+from glassformer.cli.lines import Line, Tally, chunks
 from glassformer.cli.show import counted, print_json
 from glassformer.errors import DataError, DecodingError
 from glassformer.text.lines import one_line
@@ -46,20 +45,18 @@ def write_lines(writer: "Writer", lines: Iterator[Line], shown: Shown, *, prefix
         typer.Exit: With code 1 at the end, where a line could not be read.
 
     """
-    unreadable = cut = 0
+    tally = Tally()
     for group in chunks(lines, writer.batch_size):
         prompts, problems = _prompts(writer, group, prefix)
         results = writer.write(prompts)
         alignments = _alignments(writer, prompts, results) if shown.alignments else None
         for i, line in enumerate(group):
-            if line.number in problems:
-                typer.echo(f"{line.where}: {problems[line.number]}", err=True)
+            tally.add(line, problems.get(line.number), prompts[i].n_cut)
             for written in results[i][:1]:
                 if written.stopped == "limit":
                     typer.echo(
                         f"{line.where}: cut at the length limit of {counted(len(written.ids), 'token')}", err=True
                     )
-            cut += prompts[i].n_cut > 0
             links = None if alignments is None else alignments[i]
             if shown.json:
                 print_json(_object(line, results[i], links, shown, problems.get(line.number)))
@@ -68,13 +65,7 @@ def write_lines(writer: "Writer", lines: Iterator[Line], shown: Shown, *, prefix
                 if shown.with_prompt:
                     texts = [writer.tokenizer.decode([*prompts[i].read, *written.ids]) for written in results[i]]
                 _print(line, results[i], texts, links, shown)
-        unreadable += len(problems)
-        if sys.stdout is not None:
-            sys.stdout.flush()
-    if cut:
-        typer.echo(f"{counted(cut, 'line')} longer than the model's positions: cut", err=True)
-    if unreadable:
-        raise typer.Exit(1)
+    tally.close()
 
 
 def _prompts(writer: "Writer", group: Sequence[Line], prefix: str) -> tuple[list["Prompt"], dict[int, str]]:

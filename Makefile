@@ -26,6 +26,7 @@ bench: .venv/.installed-for-tests ## speed beside peers, and the toy run with fi
 	$(BIN)/python bench/toy_seeds.py
 	$(BIN)/python bench/decode_speed.py
 	$(BIN)/python bench/long_context.py
+	$(BIN)/python bench/tasks.py
 
 clean: ## remove everything that the other targets made, but not runs/
 	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

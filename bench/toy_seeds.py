@@ -16,7 +16,8 @@ import torch
 
 from glassformer.config import preset
 from glassformer.data.tasks import Reversal
-from glassformer.learn.trainer import Averaged, Evaluated, Event, Trainer
+from glassformer.learn.events import Averaged, Evaluated, Event
+from glassformer.learn.trainer import Trainer
 from glassformer.run import Run
 
 RESULT = Path(__file__).parent / "results" / "toy_seeds.json"
@@ -50,11 +51,11 @@ def training(events: list[Event]) -> dict[str, object]:
     return {
         "loss_step_1": round(evaluations[1].loss, 3),
         "smoothed_loss_last_100_steps": round(last.loss, 4),
-        "exact_match": {step: evaluations[step].exact_match for step in (500, 1000, 2000, 3000)},
-        "test_loss": {step: round(evaluations[step].test_loss, 3) for step in (100, 200, 500, 3000)},
+        "exact_match": {step: evaluations[step].metric for step in (500, 1000, 2000, 3000)},
+        "test_loss": {step: round(evaluations[step].validation_loss, 3) for step in (100, 200, 500, 3000)},
         "averaged_steps": averaged.steps,
-        "averaged_test_loss": round(averaged.test_loss, 4),
-        "averaged_exact_match": averaged.exact_match,
+        "averaged.validation_loss": round(averaged.test_loss, 4),
+        "averaged.metric": averaged.exact_match,
     }
 
 

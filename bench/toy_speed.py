@@ -24,7 +24,8 @@ from types import ModuleType
 import torch
 
 from glassformer.config import preset
-from glassformer.learn.trainer import Event, Stepped, Trainer
+from glassformer.learn.events import Event, Stepped
+from glassformer.learn.trainer import Trainer
 
 HERE = Path(__file__).parent
 PEER = Path(os.environ.get("GLASSFORMER_SHARED", HERE.parents[1] / "shared")) / "bench" / "tutorial_reversal.py"

@@ -1,7 +1,6 @@
 """What several tests share: one short training, and a way to call the command line."""
 
 import io
-import json
 import os
 import subprocess
 import sys
@@ -16,9 +15,11 @@ from glassformer.checkpoint import save_weights
 from glassformer.cli.main import main
 from glassformer.config import Config, ModelConfig, preset
 from glassformer.config.files import dump
-from glassformer.learn.trainer import Event, Trainer
+from glassformer.learn.events import Event
+from glassformer.learn.trainer import Trainer
 from glassformer.run import Run, RunFiles, load
 from glassformer.text.tokenizer import Tokenizer
+from glassformer.text.vocabularies import Vocabularies
 from tests.agreement.variants import build
 
 Cli = Callable[..., subprocess.CompletedProcess[str]]
@@ -102,8 +103,7 @@ def random_run(directory: Path, kind: str, *, seed: int = 0, **changes: Any) -> 
     files = RunFiles(directory)
     directory.mkdir(parents=True)
     files.config.write_text(dump(config), encoding="utf-8")
-    files.classes.write_text(json.dumps(CLASSES), encoding="utf-8")
-    tokenizer.save(files.tokenizer)
+    Vocabularies.one(tokenizer, tuple(CLASSES) if kind == "encoder" else ()).save(directory)
     save_weights(build(config.model, seed), files.weights, {"weights": f"random, seed {seed}"})
     return directory
 

@@ -16,6 +16,7 @@ from glassformer.learn.schedule import learning_rate
 from glassformer.model.layer import make_norm
 from glassformer.model.transformer import Transformer
 from tests.reference import formulas
+from tests.router import SEED
 
 BASE = preset("paper-base").model
 TOY = preset("reversal").model
@@ -163,7 +164,7 @@ class TestParameters:
             ("paper-base", ("model.tying=none",), 100_970_496),
             ("paper-big", (), 214_245_376),
             ("smollm2-135m", (), 134_515_008),
-            ("router", (), 291_397),
+            ("router", SEED, 291_397),
         ],
     )
     def test_totals(self, name: str, overrides: tuple[str, ...], expected: int) -> None:

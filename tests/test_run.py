@@ -80,7 +80,7 @@ class TestUse:
 class TestFiles:
     def test_what_a_finished_run_holds(self, run_directory: Path) -> None:
         files = RunFiles(run_directory)
-        for path in (files.config, files.tokenizer, files.metrics, files.weights):
+        for path in (files.config, run_directory / "tokenizer.json", files.metrics, files.weights):
             assert path.is_file()
         assert files.snapshot_steps() == [0, 100, 200, 300, 400, 500, 600, 700, 800]
         assert not [path for path in run_directory.rglob("*") if path.name.endswith(".part")]
@@ -103,7 +103,7 @@ class TestFiles:
         [
             ("config.toml", "is not a run: it has no config.toml"),
             ("tokenizer.json", "cannot read the tokenizer"),
-            ("model.safetensors", "is not finished: it has no model.safetensors"),
+            ("model.safetensors", "is not finished: it has no model.safetensors; go on with: glassformer train"),
         ],
     )
     def test_missing_files(self, copied: Path, name: str, sentence: str) -> None:
@@ -129,7 +129,7 @@ class TestFiles:
         from glassformer.text.tokenizer import Tokenizer
 
         Tokenizer.letters("abc").save(copied / "tokenizer.json")
-        with pytest.raises(CheckpointError, match="has 6 tokens, but the model was built for 13"):
+        with pytest.raises(CheckpointError, match="has 6 tokens, but its model was built for 13"):
             load(copied)
 
     def test_no_run(self, tmp_path: Path) -> None:

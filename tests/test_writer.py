@@ -8,6 +8,7 @@ import torch
 from glassformer.config import DecodeConfig
 from glassformer.errors import DataError, DecodingError
 from glassformer.text.tokenizer import Tokenizer
+from glassformer.text.vocabularies import Vocabularies
 from glassformer.writer import Writer
 from tests.decode.models import CHAIN, LETTERS, bigram, small
 
@@ -32,7 +33,7 @@ def looking(looks: dict[str, str]) -> Writer:
         for token, letter in looks.items():
             row, column = LETTERS.index(letter), LETTERS.index(token)
             layer.cross_attention.w_q.weight[row, column] = math.log(3) / difference  # type: ignore[index, union-attr]
-    return Writer([model], Tokenizer.letters("abc"), DecodeConfig())
+    return Writer([model], Vocabularies.one(Tokenizer.letters("abc")), DecodeConfig())
 
 
 def test_attention_and_alignment_by_hand() -> None:
@@ -52,14 +53,14 @@ def test_attention_and_alignment_by_hand() -> None:
 
 
 def test_a_decoder_has_no_source_to_look_at() -> None:
-    writer = Writer([small("decoder", 6)], Tokenizer.letters("abc"), DecodeConfig())
+    writer = Writer([small("decoder", 6)], Vocabularies.one(Tokenizer.letters("abc")), DecodeConfig())
     with pytest.raises(DecodingError, match="a decoder alone has no source"):
         writer.attention([writer.prompt("a")], [[3]])
 
 
 def test_the_attention_of_an_ensemble_is_the_mean() -> None:
     one, other = looking({"<s>": "a", "a": "b", "b": "c"}), looking({"<s>": "b", "a": "a", "b": "c"})
-    both = Writer([*one.models, *other.models], one.tokenizer, DecodeConfig())
+    both = Writer([*one.models, *other.models], Vocabularies.one(one.tokenizer), DecodeConfig())
     prompts = [both.prompt("c b a")]
     (rows,) = both.attention(prompts, [[3, 4]])
     assert rows[0].tolist() == pytest.approx([0.2, 0.4, 0.4], abs=1e-3)
@@ -69,7 +70,7 @@ class TestPair:
     """What is scored, and after what."""
 
     def test_of_an_encoder_decoder(self) -> None:
-        writer = Writer([small(vocabulary=6)], Tokenizer.letters("abc"), DecodeConfig())
+        writer = Writer([small(vocabulary=6)], Vocabularies.one(Tokenizer.letters("abc")), DecodeConfig())
         prompt, ids = writer.pair("a b", "c")
         assert (prompt.source, prompt.read, ids) == ([3, 4], [1], [5, 2])
         assert writer.pair("a b", "c", ended=False)[1] == [5]
@@ -77,7 +78,7 @@ class TestPair:
         assert writer.pair("a b", " ")[1] == []
 
     def test_of_a_decoder(self) -> None:
-        writer = Writer([small("decoder", 6)], Tokenizer.letters("abc"), DecodeConfig())
+        writer = Writer([small("decoder", 6)], Vocabularies.one(Tokenizer.letters("abc")), DecodeConfig())
         prompt, ids = writer.pair("a b", "c")
         assert (prompt.source, prompt.read, ids) == (None, [1, 3, 4], [5, 2])
         prompt, ids = writer.pair(None, "a c", ended=False)
@@ -86,7 +87,9 @@ class TestPair:
 
     def test_what_does_not_fit_the_positions(self) -> None:
         positions = {"kind": "learned", "size": 4}
-        writer = Writer([small("decoder", 6, positions=positions)], Tokenizer.letters("abc"), DecodeConfig())
+        writer = Writer(
+            [small("decoder", 6, positions=positions)], Vocabularies.one(Tokenizer.letters("abc")), DecodeConfig()
+        )
         assert len(writer.pair("a b", "c")[1]) == 2  # <s> a b c are read
         with pytest.raises(DataError, match="the text has 5 tokens, but the model's learned positions end after 4"):
             writer.pair("a b", "c c")
@@ -94,22 +97,22 @@ class TestPair:
 
 
 def test_steps_go_one_way() -> None:
-    writer = Writer([bigram(CHAIN)], Tokenizer.letters("abc"), DecodeConfig(beam_size=2))
+    writer = Writer([bigram(CHAIN)], Vocabularies.one(Tokenizer.letters("abc")), DecodeConfig(beam_size=2))
     with pytest.raises(DecodingError, match="steps go one way: set beam_size=1, or look at the record"):
         writer.steps(writer.prompt("a"))
-    greedy = Writer([bigram(CHAIN)], Tokenizer.letters("abc"), DecodeConfig())
+    greedy = Writer([bigram(CHAIN)], Vocabularies.one(Tokenizer.letters("abc")), DecodeConfig())
     with pytest.raises(DecodingError, match="a record is kept of a beam"):
         greedy.record(greedy.prompt("a"))
 
 
 def test_only_sources_are_cut() -> None:
     with pytest.raises(DecodingError, match="truncate cuts sources, but a decoder alone has none"):
-        Writer([bigram(CHAIN)], Tokenizer.letters("abc"), DecodeConfig(), truncate=True)
+        Writer([bigram(CHAIN)], Vocabularies.one(Tokenizer.letters("abc")), DecodeConfig(), truncate=True)
 
 
 def test_an_ensemble_ends_where_the_first_table_does() -> None:
     models = [small(vocabulary=6, positions={"kind": "learned", "size": size}) for size in (8, 12)]
-    writer = Writer(models, Tokenizer.letters("abc"), DecodeConfig())
+    writer = Writer(models, Vocabularies.one(Tokenizer.letters("abc")), DecodeConfig())
     assert writer.prompt("a b c").limit == 8
     with pytest.raises(DataError, match="the text has 9 tokens, but the model's learned positions end after 8"):
         writer.prompt("abcabcabc")
@@ -117,7 +120,7 @@ def test_an_ensemble_ends_where_the_first_table_does() -> None:
 
 def test_perplexity() -> None:
     """Of a, b and the end: (0.5 · 0.4 · 0.45)^(-1/3)."""
-    writer = Writer([bigram(CHAIN)], Tokenizer.letters("abc"), DecodeConfig(length_penalty="average"))
+    writer = Writer([bigram(CHAIN)], Vocabularies.one(Tokenizer.letters("abc")), DecodeConfig(length_penalty="average"))
     (found,) = writer.score(*map(list, zip(writer.pair(None, "a b"), strict=True)))
     assert found.perplexity == pytest.approx(0.09 ** (-1 / 3))
     assert found.score == pytest.approx(math.log(0.09) / 3)

@@ -22,7 +22,22 @@ def save_weights(model: nn.Module, path: Path, notes: Mapping[str, str]) -> None
         CheckpointError: The file cannot be written; what stood there before is untouched.
 
     """
-    _save({name: p.detach().cpu() for name, p in model.named_parameters()}, path, notes)
+    save_tensors({name: p.detach() for name, p in model.named_parameters()}, path, notes)
+
+
+def save_tensors(tensors: Mapping[str, Tensor], path: Path, notes: Mapping[str, str]) -> None:
+    """Write tensors, with notes.
+
+    Raises:
+        CheckpointError: The file cannot be written; what stood there before is untouched.
+
+    """
+    own = {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
+    with written_whole(path) as temporary:
+        try:
+            save_file(own, temporary, {**notes, CHECKSUM: _checksum(own, notes)})
+        except SafetensorError as error:
+            raise OSError(str(error)) from error
 
 
 def load_weights(model: nn.Module, path: Path) -> dict[str, str]:
@@ -93,15 +108,6 @@ def average_weights(paths: Sequence[Path]) -> dict[str, Tensor]:
             sums[name] = sums[name] + tensor.double() if name in sums else tensor.double()
             dtypes[name] = tensor.dtype
     return {name: (total / len(paths)).to(dtypes[name]) for name, total in sums.items()}
-
-
-def _save(tensors: dict[str, Tensor], path: Path, notes: Mapping[str, str]) -> None:
-    tensors = {name: tensor.contiguous() for name, tensor in tensors.items()}
-    with written_whole(path) as temporary:
-        try:
-            save_file(tensors, temporary, {**notes, CHECKSUM: _checksum(tensors, notes)})
-        except SafetensorError as error:
-            raise OSError(str(error)) from error
 
 
 def _checksum(tensors: Mapping[str, Tensor], notes: Mapping[str, str]) -> str:

@@ -31,6 +31,10 @@ class TrainingError(GlassformerError):
     """Training cannot go on."""
 
 
+class TrainingStopped(TrainingError):  # noqa: N818  nothing went wrong
+    """Training ended before its last step because somebody asked for it; its state is saved."""
+
+
 def nearest(wrong: str, allowed: Iterable[str]) -> str:
     """End a sentence about an unknown word: with the closest allowed one where there is one, else with a full stop."""
     near = get_close_matches(wrong, list(allowed), n=1, cutoff=0.5)

@@ -1,14 +1,15 @@
 """A run directory, and what one does with a trained model.
 
 config.toml              the whole configuration
-tokenizer.json           the vocabulary
+tokenizer.json           the vocabulary, of both sides or of what is written
+source_tokenizer.json    the vocabulary of what is read, where it is another one
 classes.json             a classifier's classes: a list of their names, in the order of its output
 metrics.jsonl            one line an evaluation
 snapshots/000100.safetensors   the weights along the way
+state.safetensors        all that training needs to go on, while it is not finished
 model.safetensors        the weights of the finished run; written last, so a directory without it is no run yet
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ from glassformer.errors import CheckpointError, ConfigError, DataError, Decoding
 from glassformer.inspect.trace import Trace, trace
 from glassformer.model.transformer import Transformer
 from glassformer.text.tokenizer import Tokenizer
+from glassformer.text.vocabularies import CLASSES, SOURCE, TARGET, Vocabularies
 from glassformer.writer import Writer, WrittenToken, read
 
 
@@ -34,15 +36,15 @@ class RunFiles:
     def __init__(self, directory: str | Path) -> None:
         self.directory = Path(directory)
         self.config = self.directory / "config.toml"
-        self.tokenizer = self.directory / "tokenizer.json"
-        self.classes = self.directory / "classes.json"
         self.metrics = self.directory / "metrics.jsonl"
         self.weights = self.directory / "model.safetensors"
+        self.state = self.directory / "state.safetensors"
         self.snapshots = self.directory / "snapshots"
 
     def own(self) -> list[Path]:
         """Return the files that make the run what it is."""
-        return [self.config, self.tokenizer, self.classes, self.metrics, self.weights]
+        vocabularies = [self.directory / name for name in (TARGET, SOURCE, CLASSES)]
+        return [self.config, *vocabularies, self.metrics, self.state, self.weights]
 
     def snapshot(self, step: int) -> Path:
         """Return where the weights after a step are kept."""
@@ -66,16 +68,20 @@ class Run:
     """A trained model with its vocabulary, ready to use."""
 
     def __init__(
-        self,
-        config: Config,
-        model: Transformer,
-        tokenizer: Tokenizer,
-        notes: Mapping[str, str],
-        classes: Sequence[str] = (),
+        self, config: Config, model: Transformer, vocabularies: Vocabularies, notes: Mapping[str, str]
     ) -> None:
-        """Put the parts of a run together; `classes` are the names of what a classifier chooses from."""
-        self.config, self.model, self.tokenizer = config, model.eval(), tokenizer
-        self.notes, self.classes = dict(notes), list(classes)
+        """Put the parts of a run together; the notes say where its weights come from."""
+        self.config, self.model, self.vocabularies, self.notes = config, model.eval(), vocabularies, dict(notes)
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The vocabulary of what the model writes; of a classifier, of what it reads."""
+        return self.vocabularies.target
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """What a classifier chooses from."""
+        return self.vocabularies.classes
 
     def writer(
         self,
@@ -101,7 +107,7 @@ class Run:
         self._check_fit(ensemble)
         config = with_decode(self.config, decode or {}).decode
         models = [self.model, *(other.model for other in ensemble)]
-        return Writer(models, self.tokenizer, config, batch_size=batch_size, truncate=truncate)
+        return Writer(models, self.vocabularies, config, batch_size=batch_size, truncate=truncate)
 
     @overload
     def translate(self, text: str, decode: Mapping[str, Any] | None = None) -> str: ...
@@ -207,12 +213,18 @@ class Run:
     def read(self, text: str, *, ensemble: Sequence["Run"] = (), truncate: bool = False) -> tuple[list[int], int]:
         """Return the ids of a text that is to be classified, and how many were cut off.
 
+        A model that learnt from cut texts (data.truncate) reads them cut at the same length.
+
         Raises:
             DataError: The vocabulary cannot read it; or it is too long, and may not be cut.
 
         """
-        ends = [run.config.model.longest for run in (self, *ensemble)]
-        longest = min((end for end in ends if end is not None), default=None)
+        longest = None
+        for run in (self, *ensemble):
+            data = run.config.data
+            truncate = truncate or (data is not None and data.truncate)
+            ends = (run.config.model.longest, data.max_length if data is not None and data.truncate else None)
+            longest = min((end for end in (longest, *ends) if end is not None), default=None)
         return read(text, self.tokenizer, longest, truncate=truncate)
 
     def _class_probabilities(self, rows: Sequence[Sequence[int]]) -> Tensor:
@@ -224,8 +236,7 @@ class Run:
 
     def _check_fit(self, ensemble: Sequence["Run"]) -> None:
         for other in ensemble:
-            same = other.config.model.kind == self.config.model.kind and other.classes == self.classes
-            if not same or other.tokenizer != self.tokenizer:
+            if other.config.model.kind != self.config.model.kind or other.vocabularies != self.vocabularies:
                 raise DecodingError("runs that vote together have one kind, vocabulary and classes, but these differ")
 
     def trace(self, text: str, target: str | None = None, *, only: str | Sequence[str] = "*") -> Trace:
@@ -244,8 +255,8 @@ class Run:
         written = writer.write([prompt])[0][0].ids if target is None else self.tokenizer.encode(target)
         target_ids = [*prompt.read, *written]
         tensors = trace(self.model, None if prompt.source is None else [prompt.source], [target_ids], only=only)
-        names = self.tokenizer.tokens
-        return Trace(tensors, source_tokens=names(prompt.source or ()), target_tokens=names(target_ids))
+        source_tokens = self.vocabularies.source.tokens(prompt.source or ())
+        return Trace(tensors, source_tokens=source_tokens, target_tokens=self.tokenizer.tokens(target_ids))
 
     def _write(self, text: str | list[str], decode: Mapping[str, Any] | None) -> str | list[str]:
         writer = self.writer(decode)
@@ -278,54 +289,61 @@ def load(directory: str | Path, *, device: str = "cpu") -> Run:
     if not files.weights.is_file():
         raise CheckpointError(
             f"the run {files.directory} is not finished: it has no model.safetensors; "
-            "train it again in another directory, or use one of its snapshots as that file"
+            f"go on with: glassformer train {files.directory} --resume"
         )
     try:
         config = load_config(files.config)
     except ConfigError as error:
         raise CheckpointError(f"the run {files.directory} is damaged: {error}") from error
-    tokenizer = Tokenizer.load(files.tokenizer)
-    for size in (config.model.source_vocabulary, config.model.target_vocabulary):
-        if size not in (None, tokenizer.size):
-            raise CheckpointError(f"{files.tokenizer} has {tokenizer.size} tokens, but the model was built for {size}")
-    classes = _read_classes(files, config)
+    check_device(device)
+    vocabularies = load_vocabularies(files, config)
     model = Transformer(config)
     notes = load_weights(model, files.weights)
-    return Run(config, _placed(model, device), tokenizer, notes, classes)
+    return Run(config, _laid_out(model.to(device)), vocabularies, notes)
 
 
-def _read_classes(files: RunFiles, config: Config) -> list[str]:
-    if config.model.classifier is None:
-        return []
+def load_vocabularies(files: RunFiles, config: Config) -> Vocabularies:
+    """Read the vocabularies of a run.
+
+    Raises:
+        CheckpointError: One is missing or damaged, or has another size than the model.
+
+    """
+    classifier = config.model.classifier
+    found = Vocabularies.load(files.directory, n_classes=None if classifier is None else classifier.classes)
+    for size, tokenizer in (
+        (config.model.source_vocabulary, found.source),
+        (config.model.target_vocabulary, found.target),
+    ):
+        if size not in (None, tokenizer.size):
+            raise CheckpointError(
+                f"the vocabulary of {files.directory} has {tokenizer.size} tokens, but its model was built for {size}"
+            )
+    return found
+
+
+def check_device(device: str) -> None:
+    """Refuse a device that is not there.
+
+    Raises:
+        DecodingError: It has another name than devices have, or cannot be used.
+
+    """
+    if device.partition(":")[0] not in ("cpu", "cuda", "mps"):
+        raise DecodingError(f"there is no device {device!r}; there are cpu, cuda, cuda:1 and so on, and mps")
     try:
-        names = json.loads(files.classes.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"cannot read the names of the classes, {files.classes}: {error}") from error
-    n = config.model.classifier.classes
-    if not isinstance(names, list) or not all(map(_is_text, names)) or len(set(names)) != n:
-        raise CheckpointError(
-            f"{files.classes} must hold a list of {n} different names, as many as the model's classes"
-        )
-    return names
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise DecodingError(f"the device {device!r} cannot be used: {str(error).splitlines()[0]}") from error
 
 
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str) and value.isprintable()  # no surrogate, no newline
-
-
-def _placed(model: Transformer, device: str) -> Transformer:
-    """Put a model where it is to work.
+def _laid_out(model: Transformer) -> Transformer:
+    """Lay out the matrices of a model for writing.
 
     On a CPU, a matrix with more outputs than inputs is laid out by columns: PyTorch's product with one row is then up
     to three times faster, and with many rows no slower; only looking up rows of such a matrix, where it is tied to an
     embedding, takes longer. Names, shapes and values stay.
     """
-    if device.partition(":")[0] not in ("cpu", "cuda", "mps"):
-        raise DecodingError(f"there is no device {device!r}; there are cpu, cuda, cuda:1 and so on, and mps")
-    try:
-        model = model.to(device)
-    except (RuntimeError, AssertionError) as error:
-        raise DecodingError(f"the device {device!r} cannot be used: {str(error).splitlines()[0]}") from error
     if next(model.parameters()).device.type == "cpu":
         for module in model.modules():
             if isinstance(module, torch.nn.Linear) and module.out_features > module.in_features:

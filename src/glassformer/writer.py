@@ -21,6 +21,7 @@ from glassformer.errors import DataError, DecodingError
 from glassformer.inspect.trace import watch
 from glassformer.model.transformer import Transformer
 from glassformer.text.tokenizer import Tokenizer
+from glassformer.text.vocabularies import Vocabularies
 
 Result = TypeVar("Result")
 EXTRA_LENGTH = 50  # section 6.1: at most source length + 50 tokens
@@ -100,7 +101,7 @@ class Writer:
     def __init__(
         self,
         models: Sequence[Transformer],
-        tokenizer: Tokenizer,
+        vocabularies: Vocabularies,
         config: DecodeConfig,
         *,
         batch_size: int = 64,
@@ -110,7 +111,7 @@ class Writer:
 
         Args:
             models: In eval mode, of one kind and one vocabulary. The mean of their probabilities counts.
-            tokenizer: Of both sides.
+            vocabularies: Of both sides.
             config: The way.
             batch_size: How many texts are written at once.
             truncate: Cut sources that are longer than learned positions, instead of refusing them.
@@ -120,7 +121,8 @@ class Writer:
             DataError: The vocabulary lacks a token that is needed.
 
         """
-        self.models, self.tokenizer, self.config = models, tokenizer, config
+        tokenizer = vocabularies.target
+        self.models, self.tokenizer, self.source_tokenizer, self.config = models, tokenizer, vocabularies.source, config
         self.batch_size, self.truncate = batch_size, truncate
         self.has_source = models[0].config.has_encoder
         if not all(model.config.has_decoder for model in models):
@@ -149,7 +151,7 @@ class Writer:
         """
         start = [] if self.tokenizer.start_id is None else [self.tokenizer.start_id]
         room = self._longest if self._longest is None or self.has_source else self._longest - len(start)
-        ids, n_cut = read(text, self.tokenizer, room, truncate=self.truncate and self.has_source)
+        ids, n_cut = read(text, self.source_tokenizer, room, truncate=self.truncate and self.has_source)
         begun = _named("the prefix", self.tokenizer.encode, prefix)
         self.rules.check(begun, self.tokenizer.tokens(begun))
         first = start if self.has_source else [*start, *ids] if ids else []

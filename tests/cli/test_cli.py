@@ -151,8 +151,10 @@ class TestTrain:
         done = cli("train", "reversal", *self.SMALL, cwd=tmp_path)
         assert done.returncode == 0
         assert done.stdout == "The run is in runs/reversal. Its weights: after step 4.\n"
-        assert "smoothed loss" in done.stderr
-        assert (tmp_path / "runs/reversal/model.safetensors").is_file()
+        assert "training loss   validation loss        exact match" in done.stderr
+        assert (
+            "the learning rate has its peak of 6.25e-05 at step 4" in done.stderr
+        )  # training ends on the way upassert (tmp_path / "runs/reversal/model.safetensors").is_file()
         again = cli("train", "reversal", *self.SMALL, cwd=tmp_path)
         assert again.returncode == 1
         assert "never written over" in again.stderr
@@ -161,7 +163,7 @@ class TestTrain:
     def test_a_file_of_ones_own(self, cli: Cli, tmp_path: Path) -> None:
         (tmp_path / "mine.toml").write_text(
             '[model]\nsource_vocabulary = 13\ntarget_vocabulary = 13\nn_encoder_layers = 1\nn_decoder_layers = 1\n'
-            'd_model = 16\nd_ff = 32\nn_heads = 2\n[data]\n[train]\nsteps = 3\n'
+            'd_model = 16\nd_ff = 32\nn_heads = 2\n[data]\ntask = "reversal"\n[train]\nsteps = 3\n'
         )  # fmt: skip
         done = cli("train", "mine.toml", "--run", "here", "--json", cwd=tmp_path)
         report = loaded(done.stdout)
@@ -195,7 +197,7 @@ class TestTrain:
             (("reversl",), "there is no preset 'reversl'; did you mean 'reversal'?"),
             (("reversal", "--set", "train.stps=3"), "[train] has no field 'stps'; did you mean 'steps'?"),
             (("paper-base",), "there is nothing to train in paper-base: it has no [data] part"),
-            (("router",), "there is nothing to train in router: it has no [train] part"),
+            (("smollm2-135m",), "there is nothing to train in smollm2-135m: it has no [train] part"),
         ],
     )
     def test_wrong_usage(self, cli: Cli, tmp_path: Path, arguments: tuple[str, ...], sentence: str) -> None:
@@ -211,7 +213,7 @@ class TestDemo:
         assert done.returncode == 0
         assert "An encoder–decoder of 234,304 parameters" in done.stdout
         assert "cannot fall below 0.537" in done.stdout
-        assert "step        rate   smoothed loss   test loss   exact match" in done.stdout
+        assert "   step       rate   training loss   validation loss        exact match" in done.stdout
         assert "1.56e-05" in done.stdout  # the rate that step 1 used, not the next step's
         for text in ("decoder input so far", "<s> → ", "█ above", "glassformer translate runs/reversal"):
             assert text in done.stdout
@@ -369,7 +371,7 @@ class TestTables:
         ("name", "text"),
         [
             ("smollm2-135m", "Angles in radians"),
-            ("router", "positions are learned: one row of 64 numbers for each of 128"),
+            ("number-words", "positions are learned: one row of 64 numbers for each of 16"),
         ],
     )
     def test_positions_of_other_kinds(self, cli: Cli, name: str, text: str) -> None:
@@ -390,7 +392,7 @@ class TestTables:
         [
             (("schedule", "reversal", "--at", "0"), "0 is not between 1 and 1,000,000,000"),
             (("schedule", "reversal", "--at", "x"), "write whole numbers with commas between"),
-            (("schedule", "router"), "has no [train] part, so it has no schedule"),
+            (("schedule", "smollm2-135m"), "has no [train] part, so it has no schedule"),
             (("positions", "reversal", "--at", "-1"), "-1 is not between 0 and 1,000,000,000"),
             (("positions", "reversal", "--pair", "32"), "there is no pair 32: with d_model=64 the pairs are 0 to 31"),
             (("positions", "smollm2-135m", "--shift", "2"), "is shown on sinusoidal positions, not on rotary ones"),

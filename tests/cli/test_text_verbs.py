@@ -173,7 +173,7 @@ class TestTranslate:
         assert "line 2: cut at the length limit of 8 tokens\n" in done.stderr
         done = here(*call, "--truncate")
         assert done.returncode == 0
-        assert "1 line longer than the model's positions: cut\n" in done.stderr
+        assert "1 line longer than the model takes: cut\n" in done.stderr
         assert done.stdout.split("\n")[0] == done.stdout.split("\n")[1] != ""
 
 
@@ -287,7 +287,7 @@ class TestClassify:
         done = here("classify", learned, "12345", "1234", "--truncate")
         assert done.returncode == 0
         assert len(set(done.stdout.splitlines())) == 1
-        assert "1 line longer than the model's positions: cut" in done.stderr
+        assert "1 line longer than the model takes: cut" in done.stderr
 
     def test_broken_class_names(self, here: Cli, tmp_path: Path) -> None:
         run = random_run(tmp_path / "run", "encoder")

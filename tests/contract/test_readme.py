@@ -1,5 +1,6 @@
 """What the README shows is run, and its tree is the tree."""
 
+import gzip
 import re
 import shlex
 import shutil
@@ -20,32 +21,38 @@ COMMANDS = [
 SOURCE = ROOT / "src" / "glassformer"
 
 
+TRAINING = [command for command in COMMANDS if " train " in command]
+
+
 @pytest.fixture(scope="module")
 def place(run_directory: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with runs/reversal in it, as after `make demo`."""
+    """A directory with runs/reversal in it, as after `make demo`, and with tickets to learn from."""
     place = tmp_path_factory.mktemp("place")
     shutil.copytree(run_directory, place / "runs" / "reversal")
+    lines = ["text,team", *(f"the {what} is on fire,{what}" for what in ("printer", "screen") for _ in range(20))]
+    for name in ("train", "dev", "test"):
+        with gzip.open(place / f"tickets.{name}.csv.gz", "wt", encoding="utf-8") as file:
+            file.write("".join(f"{line}\n" for line in lines))
     return place
 
 
-@pytest.mark.parametrize("command", [command for command in COMMANDS if " train " not in command])
-def test_commands(cli: Cli, place: Path, command: str) -> None:
-    command = command.replace("$(printf '\\t')", "\t")  # what a shell makes of it
-    done = cli(*shlex.split(command, comments=True)[1:], cwd=place)
-    assert done.returncode == 0, done.stderr
-    assert not done.stderr or " score " in command  # which sums up there
-    assert done.stdout
+def test_commands(cli: Cli, place: Path) -> None:
+    """In their order, as later ones use what earlier ones made."""
+    for command in COMMANDS:
+        command = command.replace("$(printf '\\t')", "\t")  # what a shell makes of it
+        words = shlex.split(command, comments=True)[1:]
+        if command in TRAINING and "--resume" not in words:
+            words += ["--set", "train.steps=2"] if "reversal" in words else ["--set", "train.epochs=1"]
+        done = cli(*words, cwd=place)
+        assert done.returncode == 0, f"{command}\n{done.stderr}"
+        if command not in TRAINING:
+            assert not done.stderr or " score " in command, command  # which sums up there
+            assert done.stdout or " new " in command, command
 
 
 def test_there_are_commands() -> None:
     assert len(COMMANDS) >= 10
-
-
-def test_train_command(cli: Cli, place: Path) -> None:
-    (command,) = [command for command in COMMANDS if " train " in command]
-    done = cli(*shlex.split(command)[1:], "--set", "train.steps=2", cwd=place)
-    assert done.returncode == 0, done.stderr
-    assert (place / "runs/mine/model.safetensors").is_file()
+    assert len(TRAINING) == 4
 
 
 def test_python(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,9 +14,15 @@ MODULES = sorted(path for path in SOURCE.rglob("*.py"))
 # each folder's modules in their order: a module imports from lower levels, or from earlier modules of its own folder
 LEVELS: list[dict[str, tuple[str, ...]]] = [
     {"errors": ()},
-    {"config": ("model", "run", "files"), "files": ()},
-    {"model": ("tap", "dropout", "cache", "position", "attention", "layer", "transformer"), "text": ("lines", "tokenizer")},
-    {"data": ("batch", "tasks"), "checkpoint": ()},
+    {"config": ("model", "data", "train", "run", "files", "comments"), "files": ()},
+    {
+        "model": ("tap", "dropout", "cache", "position", "attention", "layer", "transformer"),
+        "text": ("lines", "tokenizer", "vocabularies", "sentencepiece", "learn"),
+    },
+    {
+        "data": ("batch", "tasks", "store", "examples", "plan", "feed", "catalogues", "readers", "corpus", "findings", "doctor"),
+        "checkpoint": (),
+    },
     {
         "decode": (
             "hypothesis", "rules", "state", "sample", "greedy", "beam", "search", "score", "parallel",
@@ -26,20 +32,20 @@ LEVELS: list[dict[str, tuple[str, ...]]] = [
     {"writer": ()},
     {"run": ()},
     {"evaluate": ("metrics", "paired", "report")},
-    {"learn": ("schedule", "loss", "trainer")},
+    {"learn": ("schedule", "loss", "events", "learner", "keeper", "validation", "trainer", "tensorboard")},
     {},  # serve, explorer
     {
         "cli": (
             "show", "lines", "options", "decoding", "progress", "writing", "translate", "generate", "classify", "steps",
-            "score", "evaluate", "trace", "count", "shapes", "positions", "schedule", "train", "demo", "main",
+            "score", "evaluate", "trace", "count", "shapes", "positions", "schedule", "new", "check", "train", "demo", "main",
         ),
     },
 ]  # fmt: skip
 LEVEL = {folder: level for level, folders in enumerate(LEVELS) for folder in folders}
 ORDER = {folder: modules for folders in LEVELS for folder, modules in folders.items()}
 VERBS = (
-    "demo", "train", "translate", "generate", "classify", "steps", "score", "evaluate", "trace", "count", "shapes",
-    "positions", "schedule",
+    "demo", "new", "check", "train", "translate", "generate", "classify", "steps", "score", "evaluate", "trace", "count",
+    "shapes", "positions", "schedule",
 )  # fmt: skip
 FRONT = {("__init__",), ("__main__",)}  # the package's own face may import anything
 

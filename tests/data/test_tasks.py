@@ -6,7 +6,7 @@ from glassformer.config import DataConfig
 from glassformer.data.batch import IGNORED, pad, unpad
 from glassformer.data.tasks import Reversal
 
-TASK = Reversal(DataConfig())
+TASK = Reversal(DataConfig(task="reversal"))
 
 
 def test_every_example_is_a_reversal() -> None:
@@ -35,7 +35,7 @@ def test_examples_depend_on_seed_and_step_alone() -> None:
 
 
 def test_the_test_set_is_the_same_for_every_run() -> None:
-    assert torch.equal(TASK.test_batch().source, Reversal(DataConfig()).test_batch().source)
+    assert torch.equal(TASK.test_batch().source, Reversal(DataConfig(task="reversal")).test_batch().source)
     assert len(TASK.test_batch()) == 500
 
 
@@ -48,7 +48,7 @@ def test_the_test_set_is_no_training_batch() -> None:
 
 
 def test_lengths_of_the_configuration() -> None:
-    batch = Reversal(DataConfig(shortest=4, longest=4)).training_batch(10, seed=0, step=1)
+    batch = Reversal(DataConfig(task="reversal", shortest=4, longest=4)).training_batch(10, seed=0, step=1)
     assert batch.source.shape == (10, 4)
     assert batch.source_is_real is None  # nothing is padded, and that is said
 

@@ -12,6 +12,7 @@ from glassformer.decode.rules import Rules
 from glassformer.decode.search import search
 from glassformer.model.transformer import Transformer
 from glassformer.text.tokenizer import Tokenizer
+from glassformer.text.vocabularies import Vocabularies
 from glassformer.writer import Writer
 from tests.agreement.variants import build
 from tests.reference.beam import Next, cached
@@ -106,8 +107,8 @@ HASTY = {"<s>": {"</s>": 0.46, "a": 0.54}, "a": {"</s>": 1.0}, "b": {"</s>": 1.0
 def written_by(tables: list[dict[str, dict[str, float]]], text: str = "c", **settings: Any) -> list[str]:
     """What models of these tables write together, each result as "a b </s>: p"; encoder–decoders, source `text`."""
     prefix = settings.pop("prefix", "")
-    tokenizer = Tokenizer.letters("abc")
-    writer = Writer([bigram(table, "encoder-decoder") for table in tables], tokenizer, DecodeConfig(**settings))
+    words = Vocabularies.one(Tokenizer.letters("abc"))
+    writer = Writer([bigram(table, "encoder-decoder") for table in tables], words, DecodeConfig(**settings))
     (results,) = writer.write([writer.prompt(text, prefix=prefix, number=1)])
     return [
         " ".join([*written.tokens, *["</s>"] * (written.stopped == "end")])

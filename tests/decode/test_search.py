@@ -11,6 +11,7 @@ from glassformer.decode.search import search
 from glassformer.errors import ConfigError, DecodingError
 from glassformer.model.transformer import Transformer
 from glassformer.run import Run
+from tests.router import router
 
 START, END = 1, 2
 
@@ -84,4 +85,4 @@ def test_a_limit_below_one(run: Run, limits: list[int]) -> None:
 
 def test_an_encoder_does_not_write() -> None:
     with pytest.raises(DecodingError, match="an encoder-only model does not write"):
-        greedy(Transformer(preset("router")), [[3]], [9])
+        greedy(Transformer(router()), [[3]], [9])

@@ -13,6 +13,7 @@ from glassformer.inspect.positions import shift, waves
 from glassformer.inspect.shapes import shapes
 from glassformer.inspect.trace import taps, trace, watch
 from glassformer.model.transformer import Transformer
+from tests.router import router
 
 WEIGHTS = "decoder.layers.1.cross_attention.weights"
 
@@ -96,7 +97,7 @@ def test_a_side_that_the_model_does_not_have() -> None:
     with pytest.raises(DataError, match="this model reads no source"):
         trace(Transformer(preset("microscope")), [3], [3])
     with pytest.raises(DataError, match="this model reads no target"):
-        trace(Transformer(preset("router")), [3], [3])
+        trace(Transformer(router()), [3], [3])
 
 
 def test_names_that_do_not_exist(model: Transformer) -> None:
@@ -156,11 +157,11 @@ class TestShapes:
         assert count(config).total == count(config.model).total
 
     def test_past_a_learned_table(self) -> None:
-        assert shapes(preset("router"), source_length=128, target_length=1)
+        assert shapes(router(), source_length=128, target_length=1)
         with pytest.raises(
             DataError, match="a source of 129 tokens is past the end of the learned positions: 128 at most"
         ):
-            shapes(preset("router"), source_length=129, target_length=1)
+            shapes(router(), source_length=129, target_length=1)
 
 
 class TestPositions:
@@ -169,7 +170,7 @@ class TestPositions:
 
     def test_no_waves_without_a_formula(self) -> None:
         with pytest.raises(ConfigError, match="learned positions follow no formula"):
-            waves(preset("router").model)
+            waves(router().model)
 
     def test_shift_of_what_has_none(self) -> None:
         with pytest.raises(ConfigError, match="not on rotary ones"):

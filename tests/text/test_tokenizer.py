@@ -3,11 +3,13 @@
 from pathlib import Path
 
 import pytest
+import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers import models, pre_tokenizers
 
 from glassformer.errors import CheckpointError, DataError
-from glassformer.text.tokenizer import Tokenizer
+from glassformer.text.tokenizer import TextError, Tokenizer
 
 LETTERS = Tokenizer.letters("abcdefghij")
 
@@ -118,3 +120,76 @@ def test_file_without_special_tokens(tmp_path: Path) -> None:
 def test_missing_file(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="cannot read the tokenizer"):
         Tokenizer.load(tmp_path / "tokenizer.json")
+
+
+def test_together_as_alone() -> None:
+    texts = ["ab" * (i % 5) for i in range(25_000)]  # more than are cut at once
+    assert LETTERS.encode_batch(texts) == [LETTERS.encode(text) for text in texts]
+    assert LETTERS.encode_batch([]) == []
+
+
+@pytest.mark.parametrize("bad", ["a z", "a\udcff"])
+def test_together_the_bad_one_is_named(bad: str) -> None:
+    texts = ["ab"] * 12_000
+    texts[11_000] = bad
+    with pytest.raises(TextError, match=r"text 11001: character \d is ") as caught:
+        LETTERS.encode_batch(texts)
+    assert caught.value.index == 11_000
+
+
+def test_bytes_without_a_start_token() -> None:
+    tokens = Tokenizer.bytes(start=False)
+    assert (tokens.start_id, tokens.end_id, tokens.size) == (None, 1, 258)
+    assert tokens.decode(tokens.encode("aé")) == "aé"
+    assert (BYTES.normalised, LETTERS.normalised) == ("nothing", "white space to single blanks")
+
+
+def others(path: Path, words: list[str], special: list[str], **model: str) -> Tokenizer:
+    """A word-level file as somebody else may write it: padded, cut, and with special tokens listed twice."""
+    inner = tokenizers.Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, **model))
+    inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    inner.add_special_tokens(special)
+    inner.enable_truncation(3)
+    inner.enable_padding(length=9)
+    inner.save(str(path / "others.json"))
+    return Tokenizer.load(path / "others.json")
+
+
+@pytest.mark.parametrize(
+    ("names", "start", "end"),
+    [
+        (["<eos>", "</s>", "<s>"], "<s>", "</s>"),
+        (["[SEP]", "<|im_end|>", "[CLS]"], "[CLS]", "<|im_end|>"),
+        (["[SEP]", "[CLS]", "<bos>"], "<bos>", "[SEP]"),
+        (["<|im_end|>", "<|endoftext|>"], None, "<|endoftext|>"),
+        (["<|endoftext|>", "<eos>"], None, "<eos>"),
+    ],
+)
+def test_names_in_others_files(tmp_path: Path, names: list[str], start: str | None, end: str) -> None:
+    tokens = others(tmp_path, [*names, "[UNK]", "a", "b"], [*names, "[UNK]"], unk_token="[UNK]")
+    assert tokens.tokens([tokens.end_id]) == [end]
+    assert (None if tokens.start_id is None else tokens.tokens([tokens.start_id])[0]) == start
+    assert tokens.unknown_id == len(names)
+    assert tokens.size == len(names) + 3  # listed twice, but there once
+    assert tokens.encode("a b a b a") == [tokens.id_of(word) for word in "ababa"]  # neither cut nor padded
+    assert tokens.decode([0, *tokens.encode("a z b"), tokens.end_id]) == "a [UNK] b"
+    assert tokens.encode(" ".join([*names, "[UNK]"])) == [tokens.unknown_id] * (len(names) + 1)
+    tokens.save(tmp_path / "again.json")
+    assert Tokenizer.load(tmp_path / "again.json") == tokens
+
+
+def test_a_special_token_that_merges_would_make(tmp_path: Path) -> None:
+    vocabulary = ["</s>", "<", "/", "s", ">", "</", "s>", "<unk>"]
+    merges = [("<", "/"), ("s", ">"), ("</", "s>")]
+    inner = tokenizers.Tokenizer(
+        models.BPE({token: i for i, token in enumerate(vocabulary)}, merges, unk_token="<unk>")
+    )
+    inner.add_special_tokens(["</s>"])
+    tokens = Tokenizer(inner)
+    assert tokens.encode("</s>") == [5, 6]
+    assert tokens.encode("x</s>") == [7, 5, 6]
+
+
+def test_no_unknown_token() -> None:
+    assert LETTERS.unknown_id is None
+    assert BYTES.unknown_id is None

@@ -33,9 +33,10 @@ def demo(
     """Train the toy model of the 2017 paper's recipe, show its table, and decode one example word by word."""
     config = preset("reversal", [f"train.seed={seed}", f"train.steps={steps}"])
     directory = _free(Path("runs/reversal")) if run is None else run
-    from glassformer.cli.progress import train_and_show
+    from glassformer.cli.progress import TrainingDisplay, train_and_show
     from glassformer.inspect.count import count as count_parameters
     from glassformer.learn.loss import smoothing_floor
+    from glassformer.learn.trainer import Trainer
 
     assert config.train is not None
     assert config.model.target_vocabulary is not None
@@ -46,7 +47,9 @@ def demo(
             f"learns to write letters backwards: {steps:,} steps of {config.train.batch_size} sequences of 3 to 8\n"
             f"letters. With label smoothing the loss cannot fall below {floor:.3f}.\n"
         )
-    trained, report = train_and_show(config, directory, table_on_stdout=not json)
+    # rows at the steps of the 2017 page's table, in a run of its length: 1, 500, 1000, 2000, 3000
+    display = TrainingDisplay(config.train, table_on_stdout=not json, tells_start=False, shares=(1 / 6, 2 / 6, 4 / 6))
+    trained, report = train_and_show(Trainer(config, directory, lambda _: None), display)
     written = trained.steps(EXAMPLE)
     rows, weights = last_cross_attention(trained)
     if json:

@@ -15,7 +15,7 @@ from glassformer.cli.options import (
     RunArgument,
     TruncateOption,
 )
-from glassformer.cli.show import as_json, counted, print_json, table
+from glassformer.cli.show import as_json, counted, metric_value, print_json, table
 from glassformer.cli.writing import load_runs
 from glassformer.errors import DataError
 from glassformer.files import write_text
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from glassformer.config import Config
     from glassformer.evaluate.metrics import Confusion
     from glassformer.evaluate.report import Evaluation
+    from glassformer.text.vocabularies import Vocabularies
 
 MOST_COLUMNS = 12  # classes whose confusion is printed; with more it stands in the result file
 
@@ -87,7 +88,7 @@ def evaluate(
         theirs = files.pop() if against else None
         sources, references = files[0], [list(row) for row in zip(*files[1:], strict=True)]
     else:
-        sources, references = _own_test_set(loaded.config, run)
+        sources, references = _own_test_set(loaded.config, loaded.vocabularies, run)
         theirs = None if against is None else read_parallel([against])[0]
     path = run / "evaluation.json" if result is None else result
     inputs = [file for file in (source, *(target or ()), against) if file is not None]
@@ -128,19 +129,22 @@ def _check_outputs(path: Path, inputs: Sequence[Path], runs: Sequence[Path]) -> 
             raise typer.BadParameter(f"{output} would be written over; choose another name", param_hint="--result")
 
 
-def _own_test_set(config: "Config", run: Path) -> tuple[list[str], list[list[str]]]:
-    """Return the test sequences of the task that a run was trained on."""
-    from glassformer.data.tasks import Reversal
+def _own_test_set(config: "Config", vocabularies: "Vocabularies", run: Path) -> tuple[list[str], list[list[str]]]:
+    """Return the test examples that a run's configuration names."""
+    from glassformer.data.corpus import Corpus
 
-    if config.data is None:
+    if config.data is None or not (config.data.task or config.data.test) or config.data.window:
         raise DataError(f"{run} has no test set of its own: give --source and --target")
-    pairs = Reversal(config.data).test_pairs()
-    return [source for source, _ in pairs], [[target] for _, target in pairs]
+    return Corpus(config, vocabularies).texts("test")
 
 
 def _show(found: "Evaluation", path: Path) -> None:
     rows = [
-        (one.name, _value(one.name, one.value), f"{_value(one.name, one.low)} to {_value(one.name, one.high)}")
+        (
+            one.name,
+            metric_value(one.name, one.value),
+            f"{metric_value(one.name, one.low)} to {metric_value(one.name, one.high)}",
+        )
         for one in found.metrics
     ]
     table(("metric", "value", "95 % interval"), rows, align="lrr")
@@ -150,8 +154,8 @@ def _show(found: "Evaluation", path: Path) -> None:
         compared = [
             (
                 one.name,
-                _value(one.name, one.ours),
-                _value(one.name, one.theirs),
+                metric_value(one.name, one.ours),
+                metric_value(one.name, one.theirs),
                 _difference(one.name, one.difference),
                 f"{one.p_value:.4f}",
                 one.test,
@@ -174,13 +178,6 @@ def _show(found: "Evaluation", path: Path) -> None:
     if found.n_unscored:
         typer.echo(f"{counted(found.n_unscored, 'reference')} that the vocabulary cannot read: not in the perplexity")
     typer.echo(f"The result is in {path}, what was written in {found.hypotheses}.")
-
-
-def _value(metric: str, value: float) -> str:
-    """Write BLEU and chrF as points, the others as per cent."""
-    if metric in ("bleu", "chrf"):
-        return f"{min(max(value, 0.0), 100.0):.2f}"  # sacreBLEU's interval is symmetric and can pass the ends
-    return f"{100 * value:.2f} %"
 
 
 def _difference(metric: str, value: float) -> str:

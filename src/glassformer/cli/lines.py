@@ -54,7 +54,7 @@ class Tally:
 
         """
         if self.cut:
-            typer.echo(f"{counted(self.cut, 'line')} longer than the model's positions: cut", err=True)
+            typer.echo(f"{counted(self.cut, 'line')} longer than the model takes: cut", err=True)
         if self.unreadable:
             raise typer.Exit(1)
 

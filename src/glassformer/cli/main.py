@@ -9,11 +9,13 @@ from typing import Annotated, TextIO
 
 import typer
 
+from glassformer.cli.check import check
 from glassformer.cli.classify import classify
 from glassformer.cli.count import count
 from glassformer.cli.demo import demo
 from glassformer.cli.evaluate import evaluate
 from glassformer.cli.generate import generate
+from glassformer.cli.new import new
 from glassformer.cli.positions import positions
 from glassformer.cli.schedule import schedule
 from glassformer.cli.score import score
@@ -26,7 +28,8 @@ from glassformer.errors import ConfigError, GlassformerError
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
 VERBS = (
-    demo, train, translate, generate, classify, steps, score, evaluate, trace, count, shapes, positions, schedule,
+    demo, new, check, train, translate, generate, classify, steps, score, evaluate, trace, count, shapes, positions,
+    schedule,
 )  # fmt: skip
 for verb in VERBS:
     paragraphs = (verb.__doc__ or "").split("\n\n")

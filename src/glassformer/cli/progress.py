@@ -1,19 +1,26 @@
-"""How a training run looks while it goes on: a progress bar, and a table that grows below it."""
+"""How a training run looks while it goes on: what it begins with, a progress bar, and a table that grows below it."""
 
+import signal
 import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
+from types import FrameType, TracebackType
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from glassformer.config import Config, TrainConfig
-from glassformer.errors import ConfigError, TrainingError
-from glassformer.learn.trainer import Averaged, Evaluated, Event, Stepped, Trainer
+from glassformer.cli.show import counted, metric_value
+from glassformer.config import TrainConfig
+from glassformer.learn.events import Averaged, Evaluated, Event, Started, Stepped
+from glassformer.learn.trainer import Trainer
 from glassformer.run import Run
 
-HEADER = "   step        rate   smoothed loss   test loss   exact match"
+Handler = Callable[[int, FrameType | None], Any] | int | None
+ROWS = 20  # of the table, about: of a long run only some looks are printed
+SHARES = [n / ROWS for n in range(1, ROWS)]
 
 
 class TrainingDisplay:
@@ -23,24 +30,40 @@ class TrainingDisplay:
     they do not write over each other.
     """
 
-    def __init__(self, settings: TrainConfig, *, table_on_stdout: bool) -> None:
+    def __init__(
+        self,
+        settings: TrainConfig,
+        *,
+        table_on_stdout: bool,
+        tells_start: bool = True,
+        shares: Sequence[float] = SHARES,
+    ) -> None:
+        """Make a display of one training.
+
+        Args:
+            settings: Of the training.
+            table_on_stdout: Whether the table is the result, or goes to standard error.
+            tells_start: Whether to say what the training begins with.
+            shares: Where in the whole training a look becomes a row of the table, beside the first and the last.
+
+        """
         out = Console(file=sys.stdout if table_on_stdout else sys.stderr, soft_wrap=True, highlight=False, markup=False)
         console = out if out.is_terminal else Console(stderr=True)
         self._progress = Progress(
             BarColumn(bar_width=24),
             TextColumn("step {task.completed:,.0f} of {task.total:,.0f}"),
             TextColumn("loss {task.fields[loss]:.3f} · rate {task.fields[rate]:.2e}"),
-            TextColumn("· exact match {task.fields[exact]} · {task.fields[speed]:.0f} steps/s ·"),
+            TextColumn("· {task.fields[speed]} ·"),
             TimeRemainingColumn(compact=True),
             console=console,
             disable=not console.is_terminal,
             transient=True,
             refresh_per_second=4,
         )
-        self._out = out
-        self._bar = self._progress.add_task("", total=settings.steps, loss=0.0, rate=0.0, exact="–", speed=0.0)
-        # rows at the steps of the 2017 page's table, in a run of its length: 1, 500, 1000, 2000, 3000
-        self._marks = sorted({1, settings.steps, *(max(1, settings.steps * sixths // 6) for sixths in (1, 2, 4))})
+        self._out, self._metric, self._tells_start, self._shares = out, settings.metric, tells_start, shares
+        self._bar = self._progress.add_task("", total=None, loss=0.0, rate=0.0, speed="")
+        self._marks: list[int] = []
+        self._tokens, self._seconds = 0, 0.0  # of the steps of this process
         self.evaluations: list[Evaluated] = []
         self.averaged: Averaged | None = None
 
@@ -56,29 +79,62 @@ class TrainingDisplay:
     def show(self, event: Event) -> None:
         """Take one event of the trainer."""
         match event:
+            case Started():
+                self._start(event)
             case Stepped():
-                self._progress.update(
-                    self._bar,
-                    completed=event.step,
-                    loss=event.loss,
-                    rate=event.rate,
-                    speed=event.step / event.seconds,
-                )
+                self._step(event)
             case Evaluated():
-                self.evaluations.append(event)
-                self._progress.update(self._bar, exact=f"{event.exact_match:.1%}")
-                if not self.evaluations[1:]:
-                    self._out.print(HEADER)
-                if self._marks and event.step >= self._marks[0]:
-                    self._marks = [mark for mark in self._marks if mark > event.step]
-                    self._out.print(
-                        f"{event.step:>7,}    {event.rate:.2e}   {event.loss:>13.3f}   {event.test_loss:>9.3f}   "
-                        f"{event.exact_match:>11.1%}"
-                    )
+                self._evaluated(event)
             case Averaged():
                 self.averaged = event
-                name = f"mean of the last {len(event.steps)}" if len(event.steps) > 1 else "the run's weights"
-                self._out.print(f"{name:>22}   {'':>13}   {event.test_loss:>9.3f}   {event.exact_match:>11.1%}")
+                name = f"mean of {len(event.steps)} snapshots" if len(event.steps) > 1 else "the run's weights"
+                self._out.print(f"{name:>34}" + self._measured(event))
+
+    def _start(self, event: Started) -> None:
+        self._progress.update(self._bar, total=event.last_step, completed=event.step)
+        self._marks = sorted({1, event.last_step, *(max(1, int(event.last_step * share)) for share in self._shares)})
+        self._marks = [mark for mark in self._marks if mark > event.step]
+        self._seconds = event.seconds
+        if self._tells_start:
+            for line in told(event):
+                self._out.print(line)
+        metric = "" if self._metric == "loss" else f"   {self._metric.replace('_', ' '):>16}"
+        self._out.print(f"   step       rate   training loss   validation loss{metric}")
+
+    def _step(self, event: Stepped) -> None:
+        self._tokens += event.n_tokens
+        speed = f"{self._tokens / max(event.seconds - self._seconds, 1e-9):,.0f} tokens/s"
+        if event.skipped:
+            speed += f" · {counted(event.skipped, 'step')} skipped"
+        self._progress.update(self._bar, completed=event.step, loss=event.loss, rate=event.rate, speed=speed)
+
+    def _evaluated(self, event: Evaluated) -> None:
+        self.evaluations.append(event)
+        if not self._marks or event.step >= self._marks[0]:
+            self._marks = [mark for mark in self._marks if mark > event.step]
+            self._out.print(f"{event.step:>7,}   {event.rate:.2e}   {event.loss:>13.3f}" + self._measured(event))
+
+    def _measured(self, event: Evaluated | Averaged) -> str:
+        """Return the columns of what was measured."""
+        loss = "–" if event.validation_loss is None else f"{event.validation_loss:.3f}"
+        if self._metric == "loss":
+            return f"   {loss:>15}"
+        metric = "–" if event.metric is None else metric_value(self._metric, event.metric)
+        return f"   {loss:>15}   {metric:>16}"
+
+
+def told(event: Started) -> list[str]:
+    """Say in sentences what a training begins with."""
+    lines = [] if event.n_examples is None else [f"{counted(event.n_examples, 'example')} to learn from"]
+    lines += [f"{finding.severity}: {finding.text}" for finding in event.findings]
+    rows, columns = event.heaviest
+    lines.append(
+        f"the heaviest batch, {counted(rows, 'row')} of {counted(columns, 'token')}: {event.heaviest_seconds:.2f} s"
+    )
+    lines.append(f"the learning rate has its peak of {event.peak_rate:.3g} at step {event.peak_step:,}")
+    if event.step:
+        lines.append(f"going on after step {event.step:,}")
+    return lines
 
 
 @dataclass(frozen=True)
@@ -100,19 +156,38 @@ class Report:
         }
 
 
-def train_and_show(config: Config, directory: Path, *, table_on_stdout: bool) -> tuple[Run, Report]:
-    """Train into a directory and show it; return the run, and what came of the training."""
-    settings = config.train
-    if settings is None:
-        raise ConfigError("there is nothing to train: the configuration has no [train] part")
-    with TrainingDisplay(settings, table_on_stdout=table_on_stdout) as display:
-        try:
-            run = Trainer(config, directory, display.show).train()
-        except KeyboardInterrupt:
-            step = display.evaluations[-1].step if display.evaluations else 0
-            raise TrainingError(
-                f"stopped after step {step} or a little later; {directory} holds the snapshots so far, "
-                "but no finished run"
-            ) from None
+def train_and_show(trainer: Trainer, display: TrainingDisplay, *others: Callable[[Event], None]) -> tuple[Run, Report]:
+    """Train and show it; return the run, and what came of the training.
+
+    Ctrl-C and a request to end (SIGTERM) let the step finish and save the state; a second Ctrl-C does not wait.
+
+    Raises:
+        TrainingStopped: It was ended so.
+
+    """
+
+    def on_event(event: Event) -> None:
+        for consumer in (display.show, *others):
+            consumer(event)
+
+    trainer.on_event = on_event
+    with display, _stopped_by_signals(trainer):
+        run = trainer.train()
     assert display.averaged is not None  # the last event of a training
-    return run, Report(directory, run.notes["weights"], display.evaluations, display.averaged)
+    return run, Report(trainer.files.directory, run.notes["weights"], display.evaluations, display.averaged)
+
+
+@contextmanager
+def _stopped_by_signals(trainer: Trainer) -> Iterator[None]:
+    def ask(number: int, _: FrameType | None) -> None:
+        trainer.request_stop()
+        signal.signal(number, before[number])
+
+    before: dict[int, Handler] = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number in before:
+        signal.signal(number, ask)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -70,6 +70,13 @@ def number(value: float, digits: int = 3) -> str:
     return f"{value:.{digits}e}"
 
 
+def metric_value(metric: str, value: float) -> str:
+    """Write BLEU and chrF as points, the others as per cent."""
+    if metric in ("bleu", "chrf"):
+        return f"{min(max(value, 0.0), 100.0):.2f}"  # sacreBLEU's interval is symmetric and can pass the ends
+    return f"{100 * value:.2f} %"
+
+
 def _plain(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         return _plain(asdict(value))

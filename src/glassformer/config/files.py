@@ -90,6 +90,21 @@ def with_decode(config: Config, changes: Mapping[str, Any]) -> Config:
     return _validated(values)
 
 
+def differences(one: Config, other: Config, *, table: str = "") -> list[str]:
+    """Return what differs between two configurations, or between one table of both, such as "train.steps=5, not 6"."""
+    a, b = (_flat(config.model_dump(mode="python", exclude={"about"})) for config in (one, other))
+    fields = [field for field in {**a, **b} if field.startswith(table)]
+    return [f"{field}={a.get(field)!r}, not {b.get(field)!r}" for field in fields if a.get(field) != b.get(field)]
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested tables as one, by dotted fields."""
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {prefix + name: value}
+    return flat
+
+
 def _excluded(now: Mapping[str, Any], changes: Mapping[str, Any]) -> set[str]:
     """Return the fields of [decode] that cannot go on beside these changes."""
     excluded: set[str] = set()

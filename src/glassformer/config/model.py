@@ -88,7 +88,7 @@ class Dropout(Frozen):
 class Classifier(Frozen):
     """The output of an encoder-only model: scores for classes."""
 
-    classes: Annotated[int, Field(ge=2)]
+    classes: Annotated[int, Field(ge=2)] | None = None  # unset: as many as the training data have
     pooling: Literal["first", "mean", "none"] = "mean"  # none: scores for every token (a tagger)
 
 
@@ -96,8 +96,8 @@ class ModelConfig(Frozen):
     """The architecture of one model."""
 
     kind: Literal["encoder-decoder", "decoder", "encoder"] = "encoder-decoder"  # section 3.1
-    source_vocabulary: Count | None = None  # tokens that the encoder knows
-    target_vocabulary: Count | None = None  # tokens that the decoder knows
+    source_vocabulary: Count | None = None  # tokens that the encoder knows; unset: training takes its vocabulary's
+    target_vocabulary: Count | None = None  # tokens that the decoder knows; the same
     n_encoder_layers: Count | None = None  # N, section 3.1
     n_decoder_layers: Count | None = None
     d_model: Count = 512
@@ -191,7 +191,7 @@ class ModelConfig(Frozen):
         ):
             for field, what in fields.items():
                 given = getattr(self, field) is not None
-                if needed and not given:
+                if needed and not given and what == "layers":
                     raise ValueError(f"a model of kind={self.kind!r} needs {field}, the number of its {side}'s {what}")
                 if given and not needed:
                     raise ValueError(f"a model of kind={self.kind!r} has no {side}: leave {field} out")
@@ -207,7 +207,8 @@ class ModelConfig(Frozen):
                 f"tying={self.tying!r} does not exist for kind={self.kind!r}, which has not all of the matrices; "
                 f"allowed: {', '.join(allowed)}"
             )
-        if self.tying in ("all", "source-target") and self.source_vocabulary != self.target_vocabulary:
+        sizes = {self.source_vocabulary, self.target_vocabulary} - {None}
+        if self.tying in ("all", "source-target") and len(sizes) > 1:
             raise ValueError(
                 f"tying={self.tying!r} makes source and target one matrix, but source_vocabulary="
                 f"{self.source_vocabulary} and target_vocabulary={self.target_vocabulary} differ; "

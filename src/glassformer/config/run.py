@@ -1,57 +1,15 @@
-"""Everything else that a run is made from: its data, its training, its decoding. No torch."""
+"""How a model writes, and the whole of one experiment. No torch."""
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, model_validator
 
-from glassformer.config.model import Count, Frozen, ModelConfig, Rate
+from glassformer.config.data import DataConfig, TextConfig
+from glassformer.config.model import Count, Frozen, ModelConfig
+from glassformer.config.train import TrainConfig
+from glassformer.errors import ConfigError
 
 Size = Annotated[int, Field(ge=0, le=2**31 - 1)]
-
-
-class DataConfig(Frozen):
-    """Where the examples come from. The reversal task makes its own: letters in, the same letters backwards out."""
-
-    task: Literal["reversal"] = "reversal"
-    shortest: Count = 3  # letters in a sequence
-    longest: Count = 8
-    test_size: Count = 500  # sequences for the exact match, the same in every run; short ones occur in training too
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if self.shortest > self.longest:
-            raise ValueError(f"data.shortest={self.shortest} is more than data.longest={self.longest}")
-        return self
-
-
-class Adam(Frozen):
-    """The optimiser (section 5.3)."""
-
-    beta_1: Rate = 0.9
-    beta_2: Rate = 0.98
-    eps: Annotated[float, Field(gt=0.0)] = 1e-9
-
-
-class Schedule(Frozen):
-    """The learning rate at each step; "paper" is section 5.3, equation 3."""
-
-    kind: Literal["paper"] = "paper"
-    warmup_steps: Count = 4000
-
-
-class TrainConfig(Frozen):
-    """How a model learns."""
-
-    seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = 0
-    steps: Count = 100_000
-    batch_size: Count = 64  # sequences a step
-    optimizer: Adam = Adam()
-    schedule: Schedule = Schedule()
-    label_smoothing: Rate = 0.1  # section 5.4
-    evaluate_every: Count = 100  # steps between two looks at the test loss and the exact match
-    snapshot_every: Count = 100  # steps between two copies of the weights on disk
-    # the run keeps the mean of its last so many snapshots (section 6.1), none from the first half of training
-    average: Count = 5
 
 
 class DecodeConfig(Frozen):
@@ -110,10 +68,80 @@ class Config(Frozen):
     about: str = ""  # one sentence for people
     model: ModelConfig
     data: DataConfig | None = None
+    text: TextConfig | None = None  # the vocabulary; a task has its own
+    target_text: TextConfig | None = None  # another one for targets; unset: one vocabulary for both sides
     train: TrainConfig | None = None
     decode: DecodeConfig = DecodeConfig()
 
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.data is not None and self.data.task is None and self.text is None:
+            raise ValueError("say how the texts are cut into tokens: a [text] table, such as kind='bpe', size=8000")
+        if self.data is not None and self.data.truncate and self.model.kind == "decoder":
+            raise ValueError(
+                "truncate cuts sources, but a decoder alone has none: leave long examples out by max_length"
+            )
+        if self.target_text is not None:
+            if self.text is None:
+                raise ValueError("target_text is a second vocabulary: the first one, [text], is missing")
+            if self.model.kind != "encoder-decoder":
+                raise ValueError(f"a model of kind={self.model.kind!r} has one vocabulary: leave target_text out")
+            if self.model.tying in ("all", "source-target"):
+                raise ValueError(
+                    f"tying={self.model.tying!r} makes source and target one matrix, but target_text gives the target "
+                    "a vocabulary of its own; use one for both, or tying='target-output' or 'none'"
+                )
+        return self
+
 
 def model_of(config: ModelConfig | Config) -> ModelConfig:
-    """Return the [model] part; it stands for itself."""
-    return config.model if isinstance(config, Config) else config
+    """Return the [model] part, which stands for itself, once it has all of its sizes.
+
+    Raises:
+        ConfigError: A vocabulary has no size yet.
+
+    """
+    model = config.model if isinstance(config, Config) else config
+    missing = [field for field, value in _sizes(model).items() if value is None]
+    if missing:
+        raise ConfigError(
+            f"model.{missing[0]} is not set: training takes it from its data, and the run's config.toml has it then; "
+            f"to go on without, set it, such as --set model.{missing[0]}={8 if 'classes' in missing[0] else 8000}"
+        )
+    return model
+
+
+def with_sizes(config: Config, *, source: int, target: int, classes: int | None = None) -> Config:
+    """Return the configuration with the sizes of the model that its data decide.
+
+    Raises:
+        ConfigError: The configuration names another size.
+
+    """
+    found = {"source_vocabulary": source, "target_vocabulary": target, "classifier.classes": classes}
+    values = config.model_dump(mode="python", exclude_none=True)
+    for field, own in _sizes(config.model).items():
+        size = found[field]
+        if own is None:
+            *tables, name = field.split(".")
+            table = values["model"]
+            for part in tables:
+                table = table[part]
+            table[name] = size
+        elif own != size:
+            what = f"{size} classes" if "classes" in field else f"a vocabulary of {size} tokens"
+            raise ConfigError(f"the data have {what}, but model.{field}={own}: leave it out, or set it to {size}")
+    try:
+        return Config.model_validate(values)
+    except ValidationError as error:
+        raise ConfigError("; ".join(one["msg"].removeprefix("Value error, ") for one in error.errors())) from None
+
+
+def _sizes(model: ModelConfig) -> dict[str, int | None]:
+    """Return the sizes of a model that come from its data."""
+    sizes = {"source_vocabulary": model.source_vocabulary} if model.has_encoder else {}
+    if model.has_decoder:
+        sizes["target_vocabulary"] = model.target_vocabulary
+    if model.classifier is not None:
+        sizes["classifier.classes"] = model.classifier.classes
+    return sizes

@@ -189,6 +189,17 @@ def _check(name: str, hypotheses: Lines, references: References) -> None:
             raise DataError(f"line {number} has {len(all_of)} references: {name} takes exactly one, the true label")
 
 
+def value_of(name: str, hypotheses: Lines, references: References) -> float:
+    """Return the value alone that `measure` gives, without its interval.
+
+    Raises:
+        DataError: See `measure`.
+
+    """
+    metric = metric_for(name, hypotheses, references)
+    return float(metric.value(metric.rows(hypotheses, references).sum(axis=0)))
+
+
 def measure(
     name: str, hypotheses: Lines, references: References, *, resamples: int = 1000, seed: int = 12345
 ) -> Measured:

@@ -59,7 +59,7 @@ def closed_form(config: ModelConfig) -> list[Part]:
         parts += _layers(config, "decoder", config.n_decoder_layers, cross=config.has_encoder)
     d = config.d_model
     if config.classifier is not None:
-        classes = config.classifier.classes
+        classes = config.classifier.classes or 0  # model_of has checked it
         parts.append(Part("classifier", "d C + C", d * classes + classes, prefix="output"))
     elif config.target_vocabulary is not None:
         vocabulary, bias = config.target_vocabulary, config.output_bias

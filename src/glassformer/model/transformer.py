@@ -137,7 +137,7 @@ class Transformer(nn.Module):
             self.output = nn.Linear(config.d_model, vocabulary, bias=config.output_bias)
             self.logits, self.probabilities = Tap("B T V"), Tap("B T V")
         elif config.classifier is not None:
-            self.output = nn.Linear(config.d_model, config.classifier.classes, bias=True)
+            self.output = nn.Linear(config.d_model, config.classifier.classes or 0, bias=True)
             axes = "B T C" if config.classifier.pooling == "none" else "B C"
             self.pooled, self.logits, self.probabilities = Tap(axes.replace("C", "D")), Tap(axes), Tap(axes)
         self._initialise()

@@ -1,16 +1,44 @@
 """Text to token ids and back: one wrapper over Hugging Face's `tokenizers`, saved as tokenizer.json."""
 
+import json
+import struct
+from base64 import b64decode
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import tokenizers
-from tokenizers import AddedToken, Regex, decoders, models, pre_tokenizers
+from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
 
 from glassformer.errors import CheckpointError, DataError, nearest
 from glassformer.files import write_text
 
-PAD, START = "<pad>", "<s>"
-ENDS = ("</s>", "<eos>")
+PAD, START, END, UNKNOWN = "<pad>", "<s>", "</s>", "<unk>"
+STARTS = (START, "<bos>", "[CLS]")  # of others' files; the first that is there
+ENDS = (END, "<eos>", "<|endoftext|>", "<|im_end|>", "[SEP]")
+N_TOGETHER = 10_000  # texts that are cut at once: enough for all threads, and few enough for the memory
+NORMALISED = {
+    "Lowercase": "lower case",
+    "StripAccents": "accents stripped",
+    "Precompiled": "SentencePiece's character map",
+    "BertNormalizer": "BERT's clean-up",
+    "Nmt": "control characters and blanks",
+}
+BLANKS_LOST = ("WhitespaceSplit", "Whitespace", "BertPreTokenizer")
+
+
+class TextError(DataError):
+    """One of several texts cannot be read; `index` says which, counted from 0."""
+
+    def __init__(self, index: int, reason: str) -> None:
+        super().__init__(f"text {index + 1}: {reason}")
+        self.index, self.reason = index, reason
+
+
+def special_tokens(*, start: bool) -> list[str]:
+    """Return the special tokens of a vocabulary of our own, in the order of their ids."""
+    return [PAD, START, END] if start else [PAD, END]
 
 
 class Tokenizer:
@@ -21,22 +49,27 @@ class Tokenizer:
 
     def __init__(self, inner: tokenizers.Tokenizer) -> None:
         self._inner = inner
-        self._inner.encode_special_tokens = True  # "</s>" in a text is four characters, never the end
-        self.start_id = inner.token_to_id(START)  # what a decoder reads first; None: nothing but its prompt
-        end_ids = [i for i in map(inner.token_to_id, ENDS) if i is not None]
-        if not end_ids:
+        inner.no_truncation()  # a file may ask for both; lengths are the business of who makes the batch
+        inner.no_padding()
+        self.start_id = _first(inner, STARTS)  # what a decoder reads first; None: nothing but its prompt
+        end_id = _first(inner, ENDS)
+        if end_id is None:
             raise DataError(f"the vocabulary has no end token: one of {', '.join(ENDS)}")
-        self.end_id: int = end_ids[0]
+        self.end_id = end_id
+        self.unknown_id = _unknown_id(inner)  # what stands for text without a token; None: nothing does
+        marked = {i for i, token in inner.get_added_tokens_decoder().items() if token.special}
+        self._special = frozenset(marked | {self.end_id, self.start_id} - {None}) - {self.unknown_id}
 
     @classmethod
-    def bytes(cls) -> "Tokenizer":
-        """Make each byte of the UTF-8 text a token: nothing is unknown, and nothing is changed.
+    def bytes(cls, *, start: bool = True, normalizer: normalizers.Normalizer | None = None) -> "Tokenizer":
+        """Make each byte of the UTF-8 text a token: nothing is unknown, and nothing else is changed.
 
-        Ids: `<pad>` 0, `<s>` 1, `</s>` 2, then the 256 bytes.
+        Ids: `<pad>` 0, `<s>` 1 (if `start`), `</s>`, then the 256 bytes.
         """
-        specials = [PAD, START, ENDS[0]]
+        specials = special_tokens(start=start)
         names = [*specials, *sorted(pre_tokenizers.ByteLevel.alphabet())]  # a printable character for each byte
         inner = tokenizers.Tokenizer(models.BPE({token: i for i, token in enumerate(names)}, []))
+        inner.normalizer = normalizer
         inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
         inner.decoder = decoders.ByteLevel()
         inner.add_special_tokens([AddedToken(token, special=True) for token in specials])
@@ -48,7 +81,7 @@ class Tokenizer:
 
         Ids: `<pad>` 0, `<s>` 1, `</s>` 2, then the letters in their order.
         """
-        specials = [PAD, START, ENDS[0]]
+        specials = special_tokens(start=True)
         inner = tokenizers.Tokenizer(models.WordLevel({token: i for i, token in enumerate([*specials, *letters])}))
         inner.pre_tokenizer = pre_tokenizers.Sequence(
             [pre_tokenizers.Split(Regex(r"\s+"), "removed"), pre_tokenizers.Split(Regex(r"\S"), "isolated")]
@@ -57,15 +90,24 @@ class Tokenizer:
         return cls(inner)
 
     @classmethod
+    def of_words(cls, words: Iterable[str], specials: Iterable[str]) -> "Tokenizer":
+        """Make each word, between white space, a token; the special tokens come after them."""
+        marks = list(specials)
+        inner = tokenizers.Tokenizer(models.WordLevel({token: i for i, token in enumerate([*words, *marks])}))
+        inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+        inner.add_special_tokens([AddedToken(token, special=True) for token in marks])
+        return cls(inner)
+
+    @classmethod
     def load(cls, path: Path) -> "Tokenizer":
         """Read a tokenizer.json.
 
         Raises:
-            CheckpointError: The file is missing or damaged.
+            CheckpointError: The file is missing or damaged, or has no end token.
 
         """
         try:
-            return cls(tokenizers.Tokenizer.from_str(path.read_text(encoding="utf-8")))
+            return cls(_parsed(path.read_text(encoding="utf-8")))
         except OSError as error:
             raise CheckpointError(f"cannot read the tokenizer {path}: {error.strerror}") from error
         except DataError as error:
@@ -78,9 +120,31 @@ class Tokenizer:
         write_text(path, self._inner.to_str(pretty=True))
 
     @property
+    def json(self) -> str:
+        """What stands in its tokenizer.json."""
+        text: str = self._inner.to_str()
+        return text
+
+    @property
     def size(self) -> int:
         """Number of tokens, special ones included."""
         return self._inner.get_vocab_size()
+
+    @cached_property
+    def normalised(self) -> str:
+        """What is lost of a text that is cut and put together again, unknown tokens aside: "nothing", or in words."""
+        steps = [*_steps(self._inner.normalizer), *_steps(self._inner.pre_tokenizer)]
+        kinds = [step["type"] for step in steps]
+        words: list[str] = []
+        for i, step in enumerate(steps):
+            kind = step["type"]
+            if kind in NORMALISED or kind in ("NFC", "NFD", "NFKC", "NFKD"):
+                around_accents = "StripAccents" in (kinds[i - 1 : i] + kinds[i + 1 : i + 2])
+                words += [] if around_accents and kind in ("NFD", "NFC") else [NORMALISED.get(kind, kind)]
+            squeezes = kind == "Replace" and step["pattern"].get("Regex") == " {2,}"
+            if kind in BLANKS_LOST or step.get("behavior") == "Removed" or squeezes:
+                words.append("white space to single blanks" if not squeezes else "blanks to single blanks")
+        return ", ".join(dict.fromkeys(words)) or "nothing"
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text, without special tokens.
@@ -94,13 +158,34 @@ class Tokenizer:
         except UnicodeEncodeError as error:
             raise DataError(f"character {error.start + 1} is not UTF-8; convert the text first") from None
         try:
-            return self._inner.encode(text, add_special_tokens=False).ids
+            return self._reader.encode(self._mapped(text), add_special_tokens=False).ids
         except Exception as error:  # the library's word for a vocabulary without an unknown token
             raise DataError(self._unreadable(text, str(error))) from error
 
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the ids of each text, as `encode` does, but many at a time.
+
+        Raises:
+            TextError: The vocabulary cannot read a text, and which (the first).
+
+        """
+        ids: list[list[int]] = []
+        for first in range(0, len(texts), N_TOGETHER):
+            some = texts[first : first + N_TOGETHER]
+            try:
+                mapped = [self._mapped(text) for text in some]
+                ids += [one.ids for one in self._reader.encode_batch_fast(mapped, add_special_tokens=False)]
+            except Exception:  # the library does not say which text it was
+                for index, text in enumerate(some, start=first):
+                    try:
+                        ids.append(self.encode(text))
+                    except DataError as error:
+                        raise TextError(index, str(error)) from error
+        return ids
+
     def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of ids, special tokens left out."""
-        return self._inner.decode(list(ids), skip_special_tokens=True)
+        """Return the text of ids, special tokens left out; an unknown token stays to be seen."""
+        return self._inner.decode([i for i in ids if i not in self._special], skip_special_tokens=False)
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
         """Return the token of each id, special ones too."""
@@ -124,13 +209,144 @@ class Tokenizer:
 
     __hash__ = None  # type: ignore[assignment]
 
+    @cached_property
+    def _reader(self) -> tokenizers.Tokenizer:
+        """What cuts texts: the tokenizer with its special tokens spelt as no piece of a text can be.
+
+        The library looks pieces up by their spelling: to it the word "</s>" would be the end token.
+        """
+        spelt = {self._inner.id_to_token(i): i for i in (*self._special, self.unknown_id) if i is not None}
+
+        def spell(token: str) -> str:
+            return f" \0{token}" if token in spelt else token
+
+        everything = json.loads(self._inner.to_str())
+        model = everything["model"]
+        if isinstance(model["vocab"], dict):
+            model["vocab"] = {spell(token): i for token, i in model["vocab"].items()}
+        else:
+            model["vocab"] = [[spell(token), score] for token, score in model["vocab"]]
+        if model.get("unk_token") is not None:
+            model["unk_token"] = spell(model["unk_token"])
+        if "merges" in model:
+            model["merges"] = [pair for pair in model["merges"] if not spelt.keys() & {*pair, "".join(pair)}]
+        for token in everything["added_tokens"]:
+            token["content"] = spell(token["content"])
+        everything["post_processor"] = None  # it names special tokens, and none are put in here
+        if self._charsmap is not None:
+            rest = _steps(self._inner.normalizer)[1:]
+            everything["normalizer"] = {"type": "Sequence", "normalizers": rest} if rest else None
+        reader = _parsed(json.dumps(everything))
+        reader.encode_special_tokens = True  # they would be looked for in texts otherwise
+        return reader
+
+    @cached_property
+    def _charsmap(self) -> "Charsmap | None":
+        for step in _steps(self._inner.normalizer)[:1]:
+            if step["type"] == "Precompiled":
+                return Charsmap(b64decode(step["precompiled_charsmap"]))
+        return None
+
+    def _mapped(self, text: str) -> str:
+        return text if self._charsmap is None else self._charsmap(text)
+
     def _unreadable(self, text: str, reason: str) -> str:
         """Say which piece of a text has no token."""
         pre_tokenizer = self._inner.pre_tokenizer
         pieces = pre_tokenizer.pre_tokenize_str(text) if pre_tokenizer is not None else []
         for piece, (start, _) in pieces:
             if self._inner.token_to_id(piece) is None:
-                known = self.tokens(range(min(self.size, 40)))
-                words = " ".join(token for token in known if token not in (PAD, START, *ENDS))
+                known = self.tokens(i for i in range(min(self.size, 40)) if i not in self._special)
+                words = " ".join(token for token in known if token != PAD)
                 return f"character {start + 1} is {piece!r}, which the vocabulary does not have. It has: {words}"
         return f"the text cannot be read: {reason}"
+
+
+class Charsmap:
+    """SentencePiece's own normalisation: at each place the longest known stretch of text gives way to another.
+
+    The library's `Precompiled` takes the shortest one, which loses marks of decomposed letters, and panics on texts
+    in which two characters that vanish meet.
+    """
+
+    def __init__(self, blob: bytes) -> None:
+        size = int.from_bytes(blob[:4], "little")
+        self._units = struct.unpack(f"<{size // 4}I", blob[4 : 4 + size])  # a trie, as Darts-clone writes it
+        self._texts = blob[4 + size :]
+        self._keeps_ascii = not self._knows_of(_offset(self._units[0]), range(0x20, 0x7F))
+
+    def __call__(self, text: str) -> str:
+        """Return the text as the model reads it."""
+        if self._keeps_ascii and text.isascii() and text.isprintable():
+            return text
+        raw, out, place = text.encode("utf-8"), [], 0
+        while place < len(raw):
+            length, new = self._longest(raw, place)
+            out.append(new)
+            place += length
+        return "".join(out)
+
+    def _knows_of(self, node: int, alphabet: range) -> bool:
+        """Whether some stretch of text that is known holds bytes of the alphabet only."""
+        for byte in alphabet:
+            child = node ^ byte
+            if child < len(self._units) and self._units[child] & 0x800000FF == byte:
+                has_value = self._units[child] >> 8 & 1
+                if has_value or self._knows_of(child ^ _offset(self._units[child]), alphabet):
+                    return True
+        return False
+
+    def _longest(self, raw: bytes, place: int) -> tuple[int, str]:
+        """Return how many bytes stand at a place as the longest stretch that is known, and what replaces them."""
+        units = self._units
+        node = _offset(units[0])
+        found: tuple[int, int] | None = None
+        for length, byte in enumerate(memoryview(raw)[place:], start=1):
+            node ^= byte
+            if node >= len(units) or units[node] & 0x800000FF != byte:
+                break
+            has_value = units[node] >> 8 & 1
+            node ^= _offset(units[node])
+            if has_value:
+                found = length, units[node] & 0x7FFFFFFF
+        if found is None:
+            length = 1 if raw[place] < 0x80 else 2 if raw[place] < 0xE0 else 3 if raw[place] < 0xF0 else 4
+            return length, raw[place : place + length].decode()
+        length, start = found
+        return length, self._texts[start : self._texts.index(0, start)].decode()
+
+
+def _offset(unit: int) -> int:
+    return unit >> 10 << ((unit & 0x200) >> 6)
+
+
+def _parsed(text: str) -> tokenizers.Tokenizer:
+    """Read a tokenizer.json, with its scores to the last bit: the library's are off, and settle ties another way."""
+    inner = tokenizers.Tokenizer.from_str(text)
+    if isinstance(inner.model, models.Unigram):
+        model = json.loads(text)["model"]
+        vocabulary = [(token, score) for token, score in model["vocab"]]
+        inner.model = models.Unigram(vocabulary, model["unk_id"], model.get("byte_fallback", False))
+    return inner
+
+
+def _first(inner: tokenizers.Tokenizer, names: Iterable[str]) -> int | None:
+    return next((i for i in map(inner.token_to_id, names) if i is not None), None)
+
+
+def _unknown_id(inner: tokenizers.Tokenizer) -> int | None:
+    model = inner.model
+    if isinstance(model, models.Unigram):
+        found: int | None = json.loads(model.__getstate__())["unk_id"]
+        return found
+    return _first(inner, [model.unk_token or UNKNOWN])
+
+
+def _steps(component: normalizers.Normalizer | pre_tokenizers.PreTokenizer | None) -> list[dict[str, Any]]:
+    """Return what a normalizer or a pre-tokenizer does, one thing after the other, as tokenizer.json has it."""
+
+    def flat(state: dict[str, Any]) -> list[dict[str, Any]]:
+        inside = state.get("normalizers", state.get("pretokenizers"))
+        return [state] if inside is None else [step for one in inside for step in flat(one)]
+
+    return [] if component is None else flat(json.loads(component.__getstate__()))

@@ -1,0 +1,353 @@
+"""The examples of a configuration: read from its files, cut into tokens, and kept on disk as ids."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from glassformer.config.data import Format
+from glassformer.config.run import Config, with_sizes
+from glassformer.config.train import TrainConfig
+from glassformer.data.examples import Examples, Pairs, Windows
+from glassformer.data.feed import DrawnFeed, ExampleFeed, Feed
+from glassformer.data.readers import Example, format_of, read_examples
+from glassformer.data.store import Rows, name_of, stored
+from glassformer.data.tasks import Reversal, task_of
+from glassformer.errors import ConfigError, DataError
+from glassformer.text.learn import tokenizer_for
+from glassformer.text.lines import whole_text
+from glassformer.text.tokenizer import TextError, Tokenizer
+from glassformer.text.vocabularies import Vocabularies
+
+Split = Literal["train", "validation", "test"]
+CHUNK = 4096  # examples that are cut into tokens together
+MOST_CLASSES = 1000
+
+
+class Corpus:
+    """The files, or the task, of a configuration.
+
+    `config` is the configuration with the sizes filled in that the data decide: of the vocabularies, and the number of
+    classes.
+    """
+
+    def __init__(self, config: Config, vocabularies: Vocabularies | None = None) -> None:
+        """Read the training files for their vocabularies, unless these are given.
+
+        Raises:
+            ConfigError: The data do not go with the model, or the vocabulary has another size than it.
+            DataError: A file cannot be read.
+
+        """
+        if config.data is None:
+            raise ConfigError("there is nothing to train on: the configuration has no [data] part")
+        self.data, self._kind = config.data, config.model.kind
+        self._task = None if config.data.task is None else task_of(config.data)
+        self._check_task(config)
+        self._format = None if config.data.task else _format(config)
+        self.vocabularies = vocabularies or self._learn(config)
+        source, target, n_classes = self.vocabularies.source, self.vocabularies.target, len(self.vocabularies.classes)
+        if self._kind == "encoder-decoder" and target.start_id is None:
+            raise ConfigError("the target's vocabulary has no start token, which an encoder–decoder reads first")
+        self.config = with_sizes(config, source=source.size, target=target.size, classes=n_classes or None)
+
+    def feed(self, settings: TrainConfig) -> Feed:
+        """Return what training reads, step by step.
+
+        Raises:
+            ConfigError: The task has no such batches.
+            DataError: A file cannot be read, or nothing is left of it.
+
+        """
+        if isinstance(self._task, Reversal):
+            if settings.epochs is not None or settings.batch_tokens is not None or settings.snapshot_epochs:
+                raise ConfigError(
+                    "the task 'reversal' draws its examples without end: set steps and batch_size instead"
+                )
+            return DrawnFeed(self._task, settings)
+        return ExampleFeed(self.examples("train"), settings)
+
+    @property
+    def is_plain_text(self) -> bool:
+        """Whether the examples have one side only, which a decoder alone learns to write."""
+        return self._format == "text"
+
+    def class_counts(self) -> NDArray[np.int64]:
+        """Return how many training examples each class has.
+
+        Raises:
+            ConfigError: The model is no classifier.
+
+        """
+        if not self.vocabularies.classes:
+            raise ConfigError("class weights are for classifiers, which an encoder alone is")
+        examples = self.examples("train")
+        assert isinstance(examples, Pairs)
+        return examples.class_counts(len(self.vocabularies.classes))
+
+    def has(self, split: Split) -> bool:
+        """Whether there are such examples."""
+        is_held_out = split == "validation" and self.data.held_out is not None
+        return self._task is not None or is_held_out or bool(self._paths(split))
+
+    def examples(self, split: Split) -> Examples:
+        """Return the examples of a split as ids, from the cache if they were made before.
+
+        Raises:
+            DataError: A file cannot be read, or nothing is left of it.
+
+        """
+        words, data = self.vocabularies, self.data
+        if data.window is not None:
+            counts: Counter[str] = Counter()
+            rows, counts = stored(
+                self._cache_name(split), ("text",), words.target.size, lambda counts: self._cut_stream(split, counts)
+            )
+            return Windows(rows["text"], data.window, counts=counts)
+        if data.task is not None:
+            counts = Counter()
+            parts = list(self._cut_pairs(self.read(split), counts))
+            sides = [Rows.of([row for part in parts for row in part[side]]) for side in (0, 1)]
+            rows = dict(zip(("source", "target"), sides, strict=True))
+        else:
+            rows, counts = stored(
+                self._cache_name(split),
+                ("source", "target"),
+                max(words.source.size, words.target.size),
+                lambda counts: self._cut_pairs(self.read(split, counts), counts),
+            )
+        found = Pairs(
+            self.config.model,
+            rows["source"],
+            rows["target"],
+            start=words.target.start_id,
+            end=words.target.end_id,
+            counts=counts,
+            max_length=data.max_length,
+            truncate=data.truncate,
+        )
+        if not len(found):
+            raise DataError(f"nothing is left of the {split} examples: {_told(counts)}")
+        return found
+
+    def read(self, split: Split, counts: Counter[str] | None = None) -> Iterator[Example]:
+        """Yield the examples of a split as text; what the format itself leaves out is counted.
+
+        Raises:
+            DataError: A file cannot be read, and where.
+
+        """
+        if self._task is not None:
+            for number, (source, target) in enumerate(self._task.pairs(held_out=split != "train"), start=1):
+                yield Example(source, target, Path(str(self.data.task)), number)
+            return
+        assert self._format is not None
+        columns = {"source": self.data.source, "target": self.data.target}
+        found = read_examples(self._paths(split), format=self._format, **columns, skipped=counts)
+        share = self.data.held_out
+        if share is None or split == "test":
+            yield from found
+        else:
+            yield from (example for example in found if _is_held_out(example.source, share) == (split == "validation"))
+
+    def texts(self, split: Split, most: int | None = None) -> tuple[list[str], list[list[str]]]:
+        """Return sources and their references, or texts and their classes; blank ones are left out.
+
+        Lines of one source and different targets are one source with several references; a classifier's are not.
+
+        Args:
+            split: Which examples.
+            most: The first so many sources; None: all.
+
+        """
+        lines = [(example.source.strip(), (example.target or "").strip()) for example in self.read(split)]
+        lines = [(source, target) for source, target in lines if source and target]
+        if self._kind == "encoder":
+            return [source for source, _ in lines[:most]], [[target] for _, target in lines[:most]]
+        references: dict[str, dict[str, None]] = {}
+        for source, target in lines:
+            references.setdefault(source, {})[target] = None
+        told: set[str] = set()
+        sources = []
+        for source, _ in lines:
+            if len(references[source]) == 1 or source not in told:
+                sources.append(source)
+            told.add(source)
+        return sources[:most], [list(references[source]) for source in sources[:most]]
+
+    def _check_task(self, config: Config) -> None:
+        """Refuse a model that is not of the task's kind."""
+        if self._task is not None and config.model.kind != self._task.kind:
+            raise ConfigError(
+                f"the task {self.data.task!r} is for a model of kind={self._task.kind!r}, not {config.model.kind!r}"
+            )
+
+    def _paths(self, split: Split) -> list[Path]:
+        of_train = split == "validation" and self.data.held_out is not None
+        return [Path(self.data.folder) / name for name in (self.data.train if of_train else getattr(self.data, split))]
+
+    def _learn(self, config: Config) -> Vocabularies:
+        """Make the vocabularies from the training examples, and from nothing else."""
+        if self._task is not None:
+            return Vocabularies.one(self._task.tokenizer)
+        assert config.text is not None  # the configuration has checked it
+        start = self.data.window is None and config.model.kind != "encoder"
+        if self.data.window is not None:
+            tokenizer = tokenizer_for(config.text, lambda: self.stream("train"), start=False)
+            return Vocabularies.one(tokenizer)
+        if config.target_text is not None:
+            source = tokenizer_for(config.text, lambda: (e.source for e in self.read("train")), start=start)
+            target = tokenizer_for(
+                config.target_text, lambda: (e.target or "" for e in self.read("train")), start=start
+            )
+            return Vocabularies(source, target)
+        is_classifier = config.model.kind == "encoder"
+        both = tokenizer_for(
+            config.text, lambda: _both_sides(self.read("train"), source_only=is_classifier), start=start
+        )
+        return Vocabularies.one(both, self._classes() if is_classifier else ())
+
+    def _classes(self) -> tuple[str, ...]:
+        names = sorted({(example.target or "").strip() for example in self.read("train")} - {""})
+        if not 2 <= len(names) <= MOST_CLASSES:
+            raise DataError(
+                f"the training examples have {len(names)} different classes, but a classifier has 2 to {MOST_CLASSES}: "
+                "is data.target the column of the classes?"
+            )
+        bad = next((name for name in names if not name.isprintable()), None)
+        if bad is not None:
+            raise DataError(f"the class {bad!r} is not one printable line")
+        return tuple(names)
+
+    def stream(self, split: Split) -> Iterator[str]:
+        """Yield the plain text of a split, in pieces."""
+        yield from chain.from_iterable(self._texts_of_stream(split))
+
+    def _texts_of_stream(self, split: Split) -> Iterator[Iterator[str]]:
+        """Yield the text of each file, in pieces; with held_out, that part of all files together."""
+        paths, share = self._paths(split), self.data.held_out
+        if share is None or split == "test":
+            yield from (whole_text(path) for path in paths)
+            return
+        n_characters = sum(len(piece) for path in paths for piece in whole_text(path))
+        border, pieces = int(n_characters * (1 - share)), chain.from_iterable(map(whole_text, paths))
+        yield _part(pieces, 0, border) if split == "train" else _part(pieces, border, n_characters)
+
+    def _cut_stream(self, split: Split, counts: Counter[str]) -> Iterator[list[list[list[int]]]]:
+        """Yield the ids of a whole text; between two files stands an end token."""
+        tokenizer = self.vocabularies.target
+        for number, text in enumerate(self._texts_of_stream(split)):
+            if number:
+                yield [[[tokenizer.end_id]]]
+            while chunk := list(islice(text, CHUNK)):
+                try:
+                    rows = tokenizer.encode_batch(chunk)
+                except TextError as error:
+                    number = counts["lines"] + error.index + 1
+                    raise DataError(f"line {number} of the {split} text: {error.reason}") from None
+                counts["lines"] += len(chunk)
+                _count_unknown(counts, "target", rows, tokenizer)
+                yield [rows]
+
+    def _cut_pairs(self, examples: Iterable[Example], counts: Counter[str]) -> Iterator[list[list[list[int]]]]:
+        """Yield the ids of both sides; examples with a blank side are left out and counted."""
+        examples = iter(examples)
+        while chunk := list(islice(examples, CHUNK)):
+            counts["read"] += len(chunk)
+            kept = [e for e in chunk if e.source.strip() and (e.target is None or e.target.strip())]
+            sources = self._ids(kept, "source", counts)
+            targets = self._class_ids(kept, counts) if self._kind == "encoder" else self._ids(kept, "target", counts)
+            if self._format == "text":  # a decoder's lines: nothing stands before them
+                sources, targets = [[] for _ in kept], sources
+            pairs = [
+                pair for pair in zip(sources, targets, strict=True) if pair[1] and (pair[0] or self._format == "text")
+            ]
+            counts["blank"] += len(chunk) - len(pairs)
+            yield [[source for source, _ in pairs], [target for _, target in pairs]]
+
+    def _ids(
+        self, examples: Sequence[Example], side: Literal["source", "target"], counts: Counter[str]
+    ) -> list[list[int]]:
+        tokenizer: Tokenizer = getattr(self.vocabularies, side)
+        texts = [getattr(example, side) or "" for example in examples]
+        try:
+            rows = tokenizer.encode_batch(texts)
+        except DataError:
+            for example, text in zip(examples, texts, strict=True):
+                try:
+                    tokenizer.encode(text)
+                except DataError as error:
+                    raise DataError(f"{example.where}: {error}") from None
+            raise
+        _count_unknown(counts, side, rows, tokenizer)
+        return rows
+
+    def _class_ids(self, examples: Sequence[Example], counts: Counter[str]) -> list[list[int]]:
+        """Return the number of each one's class; none for a class that the training examples do not have."""
+        places = {name: i for i, name in enumerate(self.vocabularies.classes)}
+        found = [places.get((example.target or "").strip()) for example in examples]
+        counts["unknown_class"] += found.count(None)
+        counts["blank"] -= found.count(None)  # they are counted where they belong
+        return [[] if place is None else [place] for place in found]
+
+    def _cache_name(self, split: Split) -> str:
+        """Name the ids of a split by all that they depend on."""
+        words, data = self.vocabularies, self.data
+        held_out = None if data.held_out is None or split == "test" else (split, data.held_out)
+        how = (self._format, data.source, data.target, held_out, self._kind == "encoder", data.window is None)
+        return name_of(self._paths(split), repr(how), repr(words.classes), words.source.json, words.target.json)
+
+
+def _format(config: Config) -> Format:
+    """Return how the files are read, once it is sure that this goes with the model."""
+    data = config.data
+    assert data is not None
+    model = config.model
+    names = (*data.train, *data.validation, *data.test)
+    found = data.format or format_of([Path(name) for name in names], kind=model.kind)
+    if found == "text" and model.kind != "decoder":
+        raise ConfigError(f"plain text is for a decoder alone; a model of kind={model.kind!r} learns from pairs")
+    if data.window is not None and found != "text":
+        raise ConfigError(f"windows are cut from plain text, not from files of the format {found!r}")
+    if model.kind == "encoder" and (model.classifier is None or model.classifier.pooling == "none"):
+        raise ConfigError("an encoder alone learns to classify texts: it needs [model.classifier] with a pooling")
+    return found
+
+
+def _is_held_out(source: str, share: float) -> bool:
+    """Pick a share of all sources, by their text alone: the same one always falls on the same side."""
+    digest = hashlib.blake2b(source.strip().encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "big") < share * 2**64
+
+
+def _part(pieces: Iterable[str], start: int, end: int) -> Iterator[str]:
+    """Yield the characters from `start` to `end` of a text that comes in pieces."""
+    place = 0
+    for piece in pieces:
+        part = piece[max(0, start - place) : max(0, end - place)]
+        place += len(piece)
+        if part:
+            yield part
+
+
+def _both_sides(examples: Iterable[Example], *, source_only: bool) -> Iterator[str]:
+    for example in examples:
+        yield example.source
+        if not source_only and example.target is not None:
+            yield example.target
+
+
+def _count_unknown(counts: Counter[str], side: str, rows: Sequence[Sequence[int]], tokenizer: Tokenizer) -> None:
+    counts[f"{side}_tokens"] += sum(map(len, rows))
+    if tokenizer.unknown_id is not None:
+        counts[f"{side}_unknown"] += sum(row.count(tokenizer.unknown_id) for row in rows)
+
+
+def _told(counts: Counter[str]) -> str:
+    names = {"read": "read", "blank": "with a blank side", "too_long": "too long", "unknown_class": "of unknown class"}
+    return ", ".join(f"{counts[key]} {name}" for key, name in names.items())

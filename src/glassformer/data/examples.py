@@ -1,0 +1,145 @@
+"""Examples as token ids: how long each is, and how some of them become a batch."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from glassformer.config.model import ModelConfig
+from glassformer.data.batch import Batch, continuations, labelled, pairs
+from glassformer.data.store import Rows
+from glassformer.errors import DataError
+
+Lengths = NDArray[np.integer]
+
+
+class Examples(Protocol):
+    """What batches are made of."""
+
+    lengths: Lengths  # (N,) or (N, 2): tokens that the model reads of each, of its source and its target
+    counts: Counter[str]  # of what was read and what was left out
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        ...
+
+    def of_epoch(self, seed: int, epoch: int) -> "Examples":
+        """Return them as they are in one epoch, counted from 1."""
+        ...
+
+    def batch(self, rows: Sequence[int] | Lengths) -> Batch:
+        """Lay out some of them."""
+        ...
+
+
+class Pairs:
+    """A source and its target, a prompt and its answer, a text and its class; or lines for a decoder alone."""
+
+    def __init__(
+        self,
+        model: ModelConfig,
+        source: Rows | None,
+        target: Rows,
+        *,
+        start: int | None,
+        end: int,
+        counts: Counter[str],
+        max_length: int | None = None,
+        truncate: bool = False,
+    ) -> None:
+        """Take the ids of both sides; leave out what is longer than the model, or `max_length`, allows.
+
+        Args:
+            model: What the examples are for.
+            source: Sources, prompts or texts; None: lines that a decoder learns to write from nothing.
+            target: Targets, answers, lines; of a classifier the number of the class.
+            start: The id of the start token, if there is one.
+            end: The id of the end token.
+            counts: Of what was read; what is left out here is added.
+            max_length: The most tokens of a side.
+            truncate: Cut sources that are longer instead.
+
+        """
+        self._kind, self._source, self._target = model.kind, source, target
+        self._start, self._end, self.counts = start, end, counts
+        n_source = np.zeros(len(target), np.int64) if source is None else source.lengths.astype(np.int64)
+        n_target = target.lengths.astype(np.int64)
+        room = model.longest if max_length is None else min(max_length, model.longest or max_length)
+        self._cut = room if truncate else None
+        if self._cut is not None:
+            counts["cut"] = int((n_source > self._cut).sum())
+            n_source = np.minimum(n_source, self._cut)
+        if self._kind == "encoder":
+            lengths, fits = n_source, _within(n_source, room)
+        elif self._kind == "encoder-decoder":  # the decoder reads the start token too
+            lengths = np.stack([n_source, n_target + 1], axis=1)
+            fits = _within(n_source, room) & _within(n_target, max_length) & _within(n_target + 1, model.longest)
+        else:
+            lengths = n_source + n_target + (start is not None)
+            fits = _within(n_source, max_length) & _within(n_target, max_length) & _within(lengths, model.longest)
+        self._rows = np.flatnonzero(fits)
+        self.lengths: Lengths = lengths[fits].astype(np.uint32)
+        counts["too_long"] = len(fits) - len(self._rows)
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self._rows)
+
+    def of_epoch(self, seed: int, epoch: int) -> "Pairs":  # noqa: ARG002  the same in each
+        """Return them as they are."""
+        return self
+
+    def class_counts(self, n_classes: int) -> NDArray[np.int64]:
+        """Return how many examples each class has."""
+        return np.bincount([int(self._target[int(i)][0]) for i in self._rows], minlength=n_classes).astype(np.int64)
+
+    def batch(self, rows: Sequence[int] | Lengths) -> Batch:
+        """Lay out some of them."""
+        own = self._rows[rows]
+        sources = [()] * len(own) if self._source is None else [self._source[i][: self._cut] for i in own]
+        targets = [self._target[i] for i in own]
+        if self._kind == "encoder":
+            return labelled(sources, [int(target[0]) for target in targets])
+        if self._kind == "decoder":
+            return continuations(sources, targets, start=self._start, end=self._end)
+        if self._start is None:
+            raise DataError("the vocabulary has no start token, which an encoder–decoder reads first")
+        return pairs(sources, targets, start=self._start, end=self._end)
+
+
+class Windows:
+    """Plain text, cut into windows: each reads `window` tokens and is asked for the one after each of them.
+
+    In each epoch the cuts lie elsewhere, and the windows of one epoch have no token in common.
+    """
+
+    def __init__(self, text: Rows, window: int, *, counts: Counter[str], first: int = 0) -> None:
+        self._text, self._window, self._first, self.counts = text, window, first, counts
+        n_labels = text.size - 1 - first  # the first token is read only
+        n = -(-n_labels // window)
+        if n_labels < 1:
+            raise DataError(f"the text has {text.size} tokens: too few to learn from")
+        self.lengths: Lengths = np.full(n, window, np.uint32)
+        self.lengths[-1] = n_labels - (n - 1) * window  # the last window is used, not dropped
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self.lengths)
+
+    def of_epoch(self, seed: int, epoch: int) -> "Windows":
+        """Return the windows of one epoch: they begin at a place of its own."""
+        most = min(self._window, self._text.size - 1)
+        first = int(np.random.default_rng([seed, epoch, 1]).integers(most))
+        return Windows(self._text, self._window, counts=self.counts, first=first)
+
+    def batch(self, rows: Sequence[int] | Lengths) -> Batch:
+        """Lay out some of them."""
+        begins = [self._first + int(i) * self._window for i in rows]
+        texts = [self._text.flat(start, start + self._window + 1) for start in begins]
+        return continuations([()] * len(texts), texts, start=None, end=None)
+
+
+def _within(lengths: Lengths, room: int | None) -> NDArray[np.bool_]:
+    return np.ones(len(lengths), np.bool_) if room is None else lengths <= room

@@ -14,6 +14,7 @@ from glassformer.decode.rules import Rules, top
 from glassformer.decode.sample import Sampler
 from glassformer.errors import ConfigError, DataError, DecodingError
 from glassformer.text.tokenizer import Tokenizer
+from glassformer.text.vocabularies import Vocabularies
 from glassformer.writer import Writer
 from tests.decode.models import BOUND, CHAIN, END, HASTY, LETTERS, ROUND, START, bigram, find, small, whole, written_by
 
@@ -308,8 +309,8 @@ def test_an_ensemble_is_the_mean_of_probabilities() -> None:
 
 def test_streaming_is_for_what_is_settled_at_once() -> None:
     model, tokenizer = bigram(CHAIN), Tokenizer.letters("abc")
-    writer = Writer([model], tokenizer, DecodeConfig())
+    writer = Writer([model], Vocabularies.one(tokenizer), DecodeConfig())
     assert list(writer.stream(writer.prompt("c"))) == ["a", " b"]
-    beam = Writer([model], tokenizer, DecodeConfig(beam_size=2))
+    beam = Writer([model], Vocabularies.one(tokenizer), DecodeConfig(beam_size=2))
     with pytest.raises(DecodingError, match="settle their text only at the end"):
         list(beam.stream(beam.prompt("c")))

@@ -395,6 +395,16 @@ class TestStopping:
         ):
             Trainer(small(folder, "train.steps=13"), tmp_path / "run", ignore, resume=True)
 
+    def test_other_data_do_not_go_on(self, folder: Path, tmp_path: Path) -> None:
+        self.stop_at(7, small(folder), tmp_path / "run")
+        with (folder / "train.tsv").open("a") as file:
+            file.write("red blue\tblue red\n")
+        trainer = Trainer(small(folder), tmp_path / "run", ignore, resume=True)
+        with pytest.raises(
+            ConfigError, match=r"the training examples are not those that .* was begun with: a file has changed"
+        ):
+            trainer.train()
+
     def test_an_unfinished_run_is_not_taken_for_nothing(self, folder: Path, tmp_path: Path) -> None:
         self.stop_at(7, small(folder), tmp_path / "run")
         with pytest.raises(CheckpointError, match="holds an unfinished run: go on with --resume"):

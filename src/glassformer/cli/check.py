@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -97,7 +97,8 @@ def _prepared(config: Config, device: str) -> "tuple[Corpus, Trainer | None, str
     if config.train is None:
         return Corpus(config), None, None
     try:
-        trainer = Trainer(config, Path("runs"), lambda _: None, device=device)  # which writes nothing before it trains
+        with TemporaryDirectory() as empty:  # it writes nothing there before it trains
+            trainer = Trainer(config, empty, lambda _: None, device=device)
     except GlassformerError as error:
         return Corpus(config), None, str(error)
     return trainer.corpus, trainer, None

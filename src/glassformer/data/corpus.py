@@ -3,6 +3,7 @@
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from itertools import chain, islice
 from pathlib import Path
 from typing import Literal
@@ -71,6 +72,11 @@ class Corpus:
                 )
             return DrawnFeed(self._task, settings)
         return ExampleFeed(self.examples("train"), settings)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A name of the training examples, which others would not have; of a task's, which never change, none."""
+        return "" if self._task is not None else self._cache_name("train")
 
     @property
     def is_plain_text(self) -> bool:

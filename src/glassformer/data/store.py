@@ -165,12 +165,14 @@ def _write(place: Path, sides: Sequence[str], dtype: Unsigned, make: Make) -> No
                 for file, rows in zip(files, some, strict=True):
                     file.add(rows)
         (temporary / "about.json").write_text(json.dumps(counts), encoding="utf-8")
-        if not (place / "about.json").is_file():  # else another process was faster, and reads what it made
-            shutil.rmtree(place, ignore_errors=True)
         try:
             temporary.rename(place)
-        except OSError:
-            if not (place / "about.json").is_file():
-                raise
+        except OSError:  # something stands there
+            if (place / "about.json").is_file():  # another process was faster, and reads what it made
+                return
+            remains = temporary.with_suffix(".old")  # moved aside first: nobody sees half of a folder
+            place.rename(remains)
+            temporary.rename(place)
+            shutil.rmtree(remains, ignore_errors=True)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)

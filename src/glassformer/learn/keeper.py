@@ -34,6 +34,7 @@ class Progress:
     copies: list[int] = field(default_factory=list)  # steps of the regular copies of the weights that are there
     chosen_copies: list[int] = field(default_factory=list)  # steps of those that were asked for by number
     metrics_size: int = 0  # bytes of metrics.jsonl
+    data: str = ""  # a name of the training examples, which others would not have
     counters: Counters = field(default_factory=Counters)
 
 
@@ -43,11 +44,11 @@ class Keeper:
     def __init__(self, files: RunFiles, settings: TrainConfig) -> None:
         self.files, self._settings = files, settings
 
-    def begin(self, config: Config, vocabularies: Vocabularies) -> None:
-        """Make the directory of a new run.
+    def check_free(self) -> None:
+        """Refuse a directory that a new run cannot have.
 
         Raises:
-            CheckpointError: It is in use, or cannot be made.
+            CheckpointError: It is in use.
 
         """
         directory = self.files.directory
@@ -59,10 +60,14 @@ class Keeper:
             raise CheckpointError(f"{directory} holds an unfinished run: go on with --resume, or choose another --run")
         if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
             raise CheckpointError(f"{directory} is in use, and not by a run; choose another --run")
-        self.start_over(config, vocabularies)
 
-    def start_over(self, config: Config, vocabularies: Vocabularies) -> None:
-        """Write what a run begins with; one that never came to save its state loses what it had."""
+    def begin(self, config: Config, vocabularies: Vocabularies) -> None:
+        """Write what a run begins with; one that never came to save its state loses what it had.
+
+        Raises:
+            CheckpointError: The directory cannot be made.
+
+        """
         try:
             self.files.snapshots.mkdir(parents=True, exist_ok=True)
             self.files.metrics.unlink(missing_ok=True)

@@ -66,6 +66,9 @@ class Trainer:
         self._begins_again = (
             resume and not self._resumes and self.files.config.exists() and not self.files.weights.exists()
         )
+        self._keeper, self._progress = Keeper(self.files, self.settings), Progress()
+        if not resume:
+            self._keeper.check_free()  # before the data are read, which can take long
         self._start_from, self._stop = start_from, False
         begun = load_config(self.files.config) if self._resumes else None
         vocabularies = None if start_from is None else start_from.vocabularies
@@ -81,7 +84,6 @@ class Trainer:
         self.validation = Validation(self.corpus, self.settings) if self.corpus.has("validation") else None
         self._check_validation()
         self._check_loss()
-        self._keeper, self._progress = Keeper(self.files, self.settings), Progress()
         self._last_step = self.settings.steps or STEPS
         if self.settings.epochs is not None:
             self._last_step = sum(self.feed.n_steps(epoch) for epoch in range(1, self.settings.epochs + 1))
@@ -100,8 +102,9 @@ class Trainer:
 
         """
         if not self._resumes:
-            begin = self._keeper.start_over if self._begins_again else self._keeper.begin
-            begin(self.config, self.corpus.vocabularies)
+            if not self._begins_again:
+                self._keeper.check_free()
+            self._keeper.begin(self.config, self.corpus.vocabularies)
         with _own_random_numbers(self._device):
             torch.manual_seed(self.settings.seed)
             learner = self._learner()
@@ -109,8 +112,13 @@ class Trainer:
             if self._resumes:
                 tensors, self._progress = self._keeper.load_state()
                 learner.counters = self._progress.counters
+                if self._progress.data != self.corpus.fingerprint:
+                    raise ConfigError(
+                        f"the training examples are not those that {self.files.directory} was begun with: a file has "
+                        "changed; put it back, or train anew in another directory"
+                    )
             else:
-                self._progress.counters = learner.counters
+                self._progress.counters, self._progress.data = learner.counters, self.corpus.fingerprint
                 self._keeper.copy(learner.model, 0)
             self.on_event(self._tried(learner))
             if self._resumes:

@@ -82,7 +82,9 @@ def main(gigabytes: float) -> None:
         folder = Path(place)
         started = time.perf_counter()
         write(folder / "large.tsv", int(gigabytes * 1e9), 1)
-        write(folder / "small.tsv", 20_000, 2)
+        write(folder / "small.tsv", 1, 2)
+        lines = (folder / "small.tsv").read_text().splitlines(keepends=True)
+        (folder / "small.tsv").write_text("".join(lines[:200]))
         (folder / "large.toml").write_text(CONFIG)
         result = {
             "corpus_gigabytes": round((folder / "large.tsv").stat().st_size / 1e9, 3),

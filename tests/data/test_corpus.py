@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from glassformer.config import Config, ModelConfig
 from glassformer.config.data import DataConfig, TextConfig
 from glassformer.config.train import TrainConfig
+from glassformer.data import corpus as corpus_module
 from glassformer.data.batch import IGNORED, unpad
 from glassformer.data.corpus import Corpus, Split
 from glassformer.data.examples import Pairs, Windows
@@ -513,6 +514,26 @@ class TestKept:
         monkeypatch.setattr(Tokenizer, "encode_batch", no)
         assert (rows_of(corpus), corpus.examples("train").counts) == before
 
+    def test_vocabularies_are_learnt_once(self, case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Of the same files and settings; of another text, setting or side anew."""
+        calls: list[str] = []
+        real = corpus_module.tokenizer_for
+
+        def counted(config: TextConfig, texts: Any, *, start: bool) -> Tokenizer:
+            calls.append(config.kind)
+            return real(config, texts, start=start)
+
+        monkeypatch.setattr(corpus_module, "tokenizer_for", counted)
+        case.write(train_tsv="a b\tx\nc\ty\n")
+        first = case.corpus(train=["train.tsv"]).vocabularies
+        assert case.corpus(train=["train.tsv"]).vocabularies == first
+        assert calls == ["words"]
+        case.corpus(train=["train.tsv"], text={"kind": "letters"})
+        case.corpus(train=["train.tsv"], source="2", target="1")
+        case.write(train_tsv="a b\tx\nc\tz\n")
+        assert case.corpus(train=["train.tsv"]).vocabularies != first
+        assert calls == ["words", "letters", "words", "words"]
+
     def test_another_text_or_setting_makes_others(self, case: Case, cache: Path) -> None:
         """Each of these has ids of its own, and the ones before come back as they were."""
         rest = "".join(f"{letter}\t{letter} y\ta\n" for letter in "bcdefgh")
@@ -551,7 +572,7 @@ class TestKept:
         assert lengths_of(case.corpus(train=["train.tsv"])) == [[2, 2], [1, 2]]
         assert lengths_of(case.corpus(train=["train.tsv"], max_length=1)) == [[1, 2]]
         assert lengths_of(case.corpus(train=["train.tsv"])) == [[2, 2], [1, 2]]
-        assert len(list(cache.iterdir())) == 1
+        assert len([path for path in cache.iterdir() if path.is_dir()]) == 1  # beside it the vocabulary
 
     def test_windows_and_lines_of_one_file(self, case: Case) -> None:
         case.write(train_txt="ab\nb\n")

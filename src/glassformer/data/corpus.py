@@ -11,13 +11,13 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from glassformer.config.data import Format
+from glassformer.config.data import Format, TextConfig
 from glassformer.config.run import Config, with_sizes
 from glassformer.config.train import TrainConfig
 from glassformer.data.examples import Examples, Pairs, Windows
 from glassformer.data.feed import DrawnFeed, ExampleFeed, Feed
 from glassformer.data.readers import Example, format_of, read_examples
-from glassformer.data.store import Rows, name_of, stored
+from glassformer.data.store import Rows, kept, name_of, stored
 from glassformer.data.tasks import Reversal, task_of
 from glassformer.errors import ConfigError, DataError
 from glassformer.text.learn import tokenizer_for
@@ -202,21 +202,26 @@ class Corpus:
         if self._task is not None:
             return Vocabularies.one(self._task.tokenizer)
         assert config.text is not None  # the configuration has checked it
-        start = self.data.window is None and config.model.kind != "encoder"
-        if self.data.window is not None:
-            tokenizer = tokenizer_for(config.text, lambda: self.stream("train"), start=False)
-            return Vocabularies.one(tokenizer)
+        if config.model.kind == "encoder":
+            return Vocabularies.one(self._tokenizer(config.text, "source"), self._classes())
         if config.target_text is not None:
-            source = tokenizer_for(config.text, lambda: (e.source for e in self.read("train")), start=start)
-            target = tokenizer_for(
-                config.target_text, lambda: (e.target or "" for e in self.read("train")), start=start
-            )
-            return Vocabularies(source, target)
-        is_classifier = config.model.kind == "encoder"
-        both = tokenizer_for(
-            config.text, lambda: _both_sides(self.read("train"), source_only=is_classifier), start=start
-        )
-        return Vocabularies.one(both, self._classes() if is_classifier else ())
+            return Vocabularies(self._tokenizer(config.text, "source"), self._tokenizer(config.target_text, "target"))
+        return Vocabularies.one(self._tokenizer(config.text, "text" if self.data.window else "both"))
+
+    def _tokenizer(self, config: TextConfig, what: Literal["source", "target", "both", "text"]) -> Tokenizer:
+        """Return a vocabulary, from the cache if it was learnt before."""
+        start = what != "text" and self._kind != "encoder"
+        texts = {
+            "source": lambda: (example.source for example in self.read("train")),
+            "target": lambda: (example.target or "" for example in self.read("train")),
+            "both": lambda: _both_sides(self.read("train")),
+            "text": lambda: self.stream("train"),
+        }[what]
+        if config.file is not None or config.kind == "bytes":
+            return tokenizer_for(config, texts, start=start)
+        how = (self._format, self.data.source, self.data.target, self.data.held_out, what, start)
+        name = name_of(self._paths("train"), repr(how), config.model_dump_json())
+        return Tokenizer.load(kept(f"{name}.json", lambda path: tokenizer_for(config, texts, start=start).save(path)))
 
     def _classes(self) -> tuple[str, ...]:
         names = sorted({(example.target or "").strip() for example in self.read("train")} - {""})
@@ -341,10 +346,10 @@ def _part(pieces: Iterable[str], start: int, end: int) -> Iterator[str]:
             yield part
 
 
-def _both_sides(examples: Iterable[Example], *, source_only: bool) -> Iterator[str]:
+def _both_sides(examples: Iterable[Example]) -> Iterator[str]:
     for example in examples:
         yield example.source
-        if not source_only and example.target is not None:
+        if example.target is not None:
             yield example.target
 
 

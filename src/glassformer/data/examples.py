@@ -64,28 +64,32 @@ class Pairs:
         """
         self._kind, self._source, self._target = model.kind, source, target
         self._start, self._end, self.counts = start, end, counts
-        n_source = np.zeros(len(target), np.int64) if source is None else source.lengths.astype(np.int64)
-        n_target = target.lengths.astype(np.int64)
+        n_source = np.zeros(len(target), np.uint32) if source is None else source.lengths
+        n_target = target.lengths
         room = model.longest if max_length is None else min(max_length, model.longest or max_length)
         self._cut = room if truncate else None
         if self._cut is not None:
             counts["cut"] = int((n_source > self._cut).sum())
-            n_source = np.minimum(n_source, self._cut)
+            n_source = np.minimum(n_source, np.uint32(self._cut))
+        lengths: Lengths
+        limits: list[tuple[Lengths, int | None]]  # what may not be longer than what
         if self._kind == "encoder":
-            lengths, fits = n_source, _within(n_source, room)
+            lengths, limits = n_source, [(n_source, room)]
         elif self._kind == "encoder-decoder":  # the decoder reads the start token too
-            lengths = np.stack([n_source, n_target + 1], axis=1)
-            fits = _within(n_source, room) & _within(n_target, max_length) & _within(n_target + 1, model.longest)
+            lengths = np.stack([n_source, n_target + np.uint32(1)], axis=1)
+            limits = [(n_source, room), (n_target, max_length), (lengths[:, 1], model.longest)]
         else:
-            lengths = n_source + n_target + (start is not None)
-            fits = _within(n_source, max_length) & _within(n_target, max_length) & _within(lengths, model.longest)
-        self._rows = np.flatnonzero(fits)
-        self.lengths: Lengths = lengths[fits].astype(np.uint32)
-        counts["too_long"] = len(fits) - len(self._rows)
+            lengths = n_source + n_target + np.uint32(start is not None)
+            limits = [(n_source, max_length), (n_target, max_length), (lengths, model.longest)]
+        fits = [side <= most for side, most in limits if most is not None]
+        # places among the rows, where some are left out: of a large corpus that is much memory
+        self._rows = np.flatnonzero(np.logical_and.reduce(fits)) if fits else None
+        self.lengths = lengths if self._rows is None else lengths[self._rows]
+        counts["too_long"] = len(target) - len(self.lengths)
 
     def __len__(self) -> int:
         """Return how many there are."""
-        return len(self._rows)
+        return len(self.lengths)
 
     def of_epoch(self, seed: int, epoch: int) -> "Pairs":  # noqa: ARG002  the same in each
         """Return them as they are."""
@@ -93,11 +97,13 @@ class Pairs:
 
     def class_counts(self, n_classes: int) -> NDArray[np.int64]:
         """Return how many examples each class has."""
-        return np.bincount([int(self._target[int(i)][0]) for i in self._rows], minlength=n_classes).astype(np.int64)
+        return np.bincount(
+            [int(self._target[i][0]) for i in self._places(range(len(self)))], minlength=n_classes
+        ).astype(np.int64)
 
     def batch(self, rows: Sequence[int] | Lengths) -> Batch:
         """Lay out some of them."""
-        own = self._rows[rows]
+        own = self._places(rows)
         sources = [()] * len(own) if self._source is None else [self._source[i][: self._cut] for i in own]
         targets = [self._target[i] for i in own]
         if self._kind == "encoder":
@@ -107,6 +113,10 @@ class Pairs:
         if self._start is None:
             raise DataError("the vocabulary has no start token, which an encoder–decoder reads first")
         return pairs(sources, targets, start=self._start, end=self._end)
+
+    def _places(self, rows: Sequence[int] | Lengths) -> list[int]:
+        """Return where these examples stand among all rows."""
+        return [int(i) for i in (rows if self._rows is None else self._rows[rows])]
 
 
 class Windows:
@@ -139,7 +149,3 @@ class Windows:
         begins = [self._first + int(i) * self._window for i in rows]
         texts = [self._text.flat(start, start + self._window + 1) for start in begins]
         return continuations([()] * len(texts), texts, start=None, end=None)
-
-
-def _within(lengths: Lengths, room: int | None) -> NDArray[np.bool_]:
-    return np.ones(len(lengths), np.bool_) if room is None else lengths <= room

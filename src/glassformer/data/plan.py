@@ -50,15 +50,18 @@ def heaviest(lengths: NDArray[np.integer], *, batch_size: int | None, batch_toke
     With `batch_tokens` it need not hold the longest example: two of 5 tokens are more than one of 6 where 10 may stand
     together.
     """
-    order = _by_length(lengths)
-    ascending = _longest(lengths)[order].astype(np.int64)
-    n = np.full(len(order), batch_size or 1)  # rows of the batch that ends with each example
+    longest = _longest(lengths)
+    values, counts = np.unique(longest, return_counts=True)
+    up_to = np.cumsum(counts)  # examples of each length or less
+    n = np.full(len(values), batch_size or 1)  # rows of the batch whose longest has each length
     if batch_tokens is not None:
-        n = np.maximum(1, batch_tokens // np.maximum(1, ascending))
-    n = np.minimum(n, np.arange(1, len(order) + 1))
-    weights = n * ascending**2
-    last = int(np.flatnonzero(weights == weights.max())[-1])  # of equals that with the longest rows
-    return order[last + 1 - n[last] : last + 1]
+        n = np.maximum(1, batch_tokens // np.maximum(1, values.astype(np.int64)))
+    n = np.minimum(n, up_to)
+    weights = n * values.astype(np.int64) ** 2
+    best = int(np.flatnonzero(weights == weights.max())[-1])  # of equals that with the longest rows
+    first = int(np.searchsorted(up_to, up_to[best] - n[best], side="right"))  # the shortest length in it
+    rows = np.flatnonzero((longest >= values[first]) & (longest <= values[best]))
+    return rows[_by_length(lengths[rows])][-n[best] :]
 
 
 def _longest(lengths: NDArray[np.integer]) -> NDArray[np.integer]:

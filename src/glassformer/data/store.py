@@ -19,7 +19,7 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from glassformer.errors import DataError
+from glassformer.errors import CheckpointError, DataError
 
 VERSION = 1  # of the layout on disk
 Unsigned = np.dtype[np.uint16] | np.dtype[np.uint32]
@@ -151,6 +151,25 @@ def stored(name: str, sides: Sequence[str], largest_id: int, make: Make) -> tupl
             f"cannot keep token ids in {place}: {reason}; remove that folder, or name another place in the "
             "environment variable GLASSFORMER_CACHE"
         ) from error
+
+
+def kept(name: str, make: Callable[[Path], None]) -> Path:
+    """Return a file of the cache; `make` writes it, whole, if it is not there.
+
+    Raises:
+        DataError: The cache cannot be written.
+
+    """
+    path = cache_directory() / name
+    if not path.is_file():
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            make(path)
+        except (OSError, CheckpointError) as error:
+            raise DataError(
+                f"cannot keep a vocabulary: {error}; name another place in the environment variable GLASSFORMER_CACHE"
+            ) from error
+    return path
 
 
 def _write(place: Path, sides: Sequence[str], dtype: Unsigned, make: Make) -> None:

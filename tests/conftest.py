@@ -21,6 +21,7 @@ from glassformer.run import Run, RunFiles, load
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.text.vocabularies import Vocabularies
 from tests.agreement.variants import build
+from tests.learn.corpora import write_labelled, write_pairs
 
 Cli = Callable[..., subprocess.CompletedProcess[str]]
 CLASSES = ["network", "printer", "account"]
@@ -121,6 +122,16 @@ def random_runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A run of each kind, with random weights."""
     place = tmp_path_factory.mktemp("random")
     return {kind: random_run(place / kind, kind) for kind in ("encoder-decoder", "decoder", "encoder")}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with files to learn from; runs go beside it."""
+    place = tmp_path / "data"
+    place.mkdir()
+    write_pairs(place)
+    write_labelled(place)
+    return place
 
 
 @pytest.fixture(autouse=True)

@@ -26,16 +26,7 @@ from glassformer.learn.validation import Validation
 from glassformer.model.transformer import Transformer
 from glassformer.run import load
 from tests.conftest import Cli
-from tests.learn.corpora import small, write_labelled, write_pairs
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    place = tmp_path / "data"
-    place.mkdir()
-    write_pairs(place)
-    write_labelled(place)
-    return place
+from tests.learn.corpora import small
 
 
 def trained(config: Config, directory: Path) -> list[Event]:

@@ -16,6 +16,7 @@ from glassformer.data.examples import Lengths, Windows
 from glassformer.data.feed import DrawnFeed, ExampleFeed, Feed
 from glassformer.data.store import Rows
 from glassformer.data.tasks import Reversal
+from glassformer.errors import ConfigError
 
 
 class Numbered:
@@ -183,5 +184,5 @@ class TestDrawn:
     def test_what_it_says_of_itself(self) -> None:
         own = self.feed()
         assert (own.lengths, own.endless, own.counts) == (None, True, {})
-        with pytest.raises(NotImplementedError):
+        with pytest.raises(ConfigError, match="epoch 1 of a task that draws its examples has no end: set train"):
             own.n_steps(1)

@@ -18,7 +18,7 @@ from glassformer.learn.schedule import learning_rate
 from glassformer.learn.trainer import Trainer
 from glassformer.model.transformer import Transformer
 from glassformer.run import RunFiles, load
-from tests.learn.corpora import small, write_labelled, write_pairs
+from tests.learn.corpora import small, write_pairs
 
 
 def ignore(_: Event) -> None:
@@ -35,16 +35,6 @@ def short(*overrides: str) -> Config:
         "data.test_size=10",
     )
     return preset("reversal", ["train.steps=6", *few, *overrides])
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A folder with files to learn from; runs go beside it."""
-    place = tmp_path / "data"
-    place.mkdir()
-    write_pairs(place)
-    write_labelled(place)
-    return place
 
 
 def events_of(config: Config, directory: Path, **more: Any) -> list[Event]:

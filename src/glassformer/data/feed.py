@@ -10,6 +10,7 @@ from glassformer.data.batch import Batch
 from glassformer.data.examples import Examples, Lengths
 from glassformer.data.plan import Rows, epoch_plan, heaviest
 from glassformer.data.tasks import Reversal
+from glassformer.errors import ConfigError
 
 BATCH_SIZE = 64  # examples, where the configuration says nothing
 
@@ -85,8 +86,13 @@ class DrawnFeed:
             yield [self._draw(step, i) for i in range(self._settings.accumulate)]
 
     def n_steps(self, epoch: int) -> int:
-        """Refuse: there is no end."""
-        raise NotImplementedError(epoch)
+        """Refuse, as there is no end.
+
+        Raises:
+            ConfigError: Always.
+
+        """
+        raise ConfigError(f"epoch {epoch} of a task that draws its examples has no end: set train.steps")
 
     def heaviest(self) -> Batch:
         """Return a batch that no other passes in tokens times rows."""

@@ -1,6 +1,8 @@
 """Weights on disk: safetensors files that are written whole, checked when they are read, and averaged."""
 
 import hashlib
+import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -37,7 +39,8 @@ def save_tensors(tensors: Mapping[str, Tensor], path: Path, notes: Mapping[str, 
         try:
             save_file(own, temporary, {**notes, CHECKSUM: _checksum(own, notes)})
         except SafetensorError as error:
-            raise OSError(str(error)) from error
+            found = re.search(r"os error (\d+)", str(error))
+            raise (OSError(int(found[1]), os.strerror(int(found[1]))) if found else OSError(str(error))) from error
 
 
 def load_weights(model: nn.Module, path: Path) -> dict[str, str]:

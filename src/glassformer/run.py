@@ -107,7 +107,17 @@ class Run:
         self._check_fit(ensemble)
         config = with_decode(self.config, decode or {}).decode
         models = [self.model, *(other.model for other in ensemble)]
-        return Writer(models, self.vocabularies, config, batch_size=batch_size, truncate=truncate)
+        longest, cuts = self._limit(ensemble, truncate=truncate)
+        data = self.config.data
+        return Writer(
+            models,
+            self.vocabularies,
+            config,
+            batch_size=batch_size,
+            truncate=cuts,
+            longest_source=longest,
+            with_start=data is None or data.window is None,  # windows of a text are learnt without
+        )
 
     @overload
     def translate(self, text: str, decode: Mapping[str, Any] | None = None) -> str: ...
@@ -219,13 +229,18 @@ class Run:
             DataError: The vocabulary cannot read it; or it is too long, and may not be cut.
 
         """
+        longest, cuts = self._limit(ensemble, truncate=truncate)
+        return read(text, self.tokenizer, longest, truncate=cuts)
+
+    def _limit(self, ensemble: Sequence["Run"], *, truncate: bool) -> tuple[int | None, bool]:
+        """Return the most tokens that all of the runs read, and whether longer texts are cut: as they were to learn."""
         longest = None
         for run in (self, *ensemble):
             data = run.config.data
             truncate = truncate or (data is not None and data.truncate)
             ends = (run.config.model.longest, data.max_length if data is not None and data.truncate else None)
             longest = min((end for end in (longest, *ends) if end is not None), default=None)
-        return read(text, self.tokenizer, longest, truncate=truncate)
+        return longest, truncate
 
     def _class_probabilities(self, rows: Sequence[Sequence[int]]) -> Tensor:
         """Return the probabilities (B, C) of texts given as ids, in float64, which not every device has."""

@@ -106,6 +106,8 @@ class Writer:
         *,
         batch_size: int = 64,
         truncate: bool = False,
+        longest_source: int | None = None,
+        with_start: bool = True,
     ) -> None:
         """Take the way to write.
 
@@ -115,6 +117,8 @@ class Writer:
             config: The way.
             batch_size: How many texts are written at once.
             truncate: Cut sources that are longer than learned positions, instead of refusing them.
+            longest_source: The most tokens of a source, where it is fewer than the learned positions are.
+            with_start: Whether a start token stands first, if the vocabulary has one.
 
         Raises:
             DecodingError: The models do not write, or have no source that could be cut.
@@ -140,6 +144,8 @@ class Writer:
             no_repeat_ngram=config.no_repeat_ngram,
         )
         self._longest = min((m.config.longest for m in models if m.config.longest is not None), default=None)
+        self._longest_source = self._longest if longest_source is None else longest_source
+        self._start = [] if tokenizer.start_id is None or not with_start else [tokenizer.start_id]
 
     def prompt(self, text: str, *, prefix: str = "", number: int = 0) -> Prompt:
         """Turn a text into what a search starts from: a source, or what a decoder alone goes on from.
@@ -149,8 +155,9 @@ class Writer:
             DecodingError: The rules do not allow the prefix, or the length limit leaves no room after it.
 
         """
-        start = [] if self.tokenizer.start_id is None else [self.tokenizer.start_id]
-        room = self._longest if self._longest is None or self.has_source else self._longest - len(start)
+        start, room = self._start, self._longest_source
+        if not self.has_source and room is not None:
+            room -= len(start)
         ids, n_cut = read(text, self.source_tokenizer, room, truncate=self.truncate and self.has_source)
         begun = _named("the prefix", self.tokenizer.encode, prefix)
         self.rules.check(begun, self.tokenizer.tokens(begun))
@@ -281,8 +288,7 @@ class Writer:
             return prompt, []
         ids = _named("the target", self.tokenizer.encode, text) if self.has_source else self.tokenizer.encode(text)
         if before is None:
-            start = [] if self.tokenizer.start_id is None else [self.tokenizer.start_id]
-            prompt, ids = replace(prompt, read=start or ids[:1]), ids if start else ids[1:]
+            prompt, ids = replace(prompt, read=self._start or ids[:1]), ids if self._start else ids[1:]
         ids = [*ids, self.tokenizer.end_id] if ended and ids else ids
         n_read = len(prompt.read) + len(ids) - 1  # the last token is not read
         if self._longest is not None and n_read > self._longest:

@@ -114,7 +114,7 @@ def test_a_batch_that_does_not_fit(check: Cli, monkeypatch: pytest.MonkeyPatch) 
         raise MemoryError
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Learner, "try_gradients", full)
+        patch.setattr(Learner, "try_step", full)
         done = check("c.toml")
     assert done.returncode == 1
     assert done.stdout.splitlines()[-1].startswith(
@@ -192,10 +192,10 @@ def test_tasks(check: Cli) -> None:
 
 
 def test_nothing_to_check(check: Cli) -> None:
-    done = check("paper-base")
+    done = check("smollm2-135m")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
-        "glassformer: there is nothing to check in paper-base: it has no [data] part, which names the examples; "
+        "glassformer: there is nothing to check in smollm2-135m: it has no [data] part, which names the examples; "
         "presets with one: reversal, number-words, router\n"
     )
 

@@ -196,7 +196,6 @@ class TestTrain:
         [
             (("reversl",), "there is no preset 'reversl'; did you mean 'reversal'?"),
             (("reversal", "--set", "train.stps=3"), "[train] has no field 'stps'; did you mean 'steps'?"),
-            (("paper-base",), "there is nothing to train in paper-base: it has no [data] part"),
             (("smollm2-135m",), "there is nothing to train in smollm2-135m: it has no [train] part"),
         ],
     )

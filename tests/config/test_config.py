@@ -27,6 +27,7 @@ EIGHT = {"source_vocabulary": 8, "target_vocabulary": 8, "n_encoder_layers": 1, 
 def test_presets() -> None:
     assert preset_names() == [
         "char-lm", "microscope", "number-words", "paper-base", "paper-big", "reversal", "router", "smollm2-135m",
+        "translate-small",
     ]  # fmt: skip
 
 
@@ -128,6 +129,13 @@ def test_models_that_make_no_sense(values: dict[str, object], sentence: str) -> 
 def test_an_override_of_a_value_that_should_be_a_table() -> None:
     with pytest.raises(ConfigError, match="model is 3 in the file, not a table of fields"):
         parse("model = 3", "here", ["model.d_model=3"])
+
+
+def test_an_empty_override_takes_a_field_out() -> None:
+    """So that steps can stand where a preset has epochs, which would not go together."""
+    config = preset("number-words", ["train.epochs=", "train.steps=7", "model.dropout.attention="])
+    assert config.train is not None
+    assert (config.train.epochs, config.train.steps) == (None, 7)
 
 
 def test_one_override_may_come_alone() -> None:

@@ -30,9 +30,9 @@ LEVELS: list[dict[str, tuple[str, ...]]] = [
         "inspect": ("trace", "shapes", "count", "positions"),
     },
     {"writer": ()},
-    {"run": ()},
+    {"run": (), "messages": ()},
     {"evaluate": ("metrics", "paired", "report")},
-    {"learn": ("schedule", "loss", "events", "learner", "keeper", "validation", "trainer", "tensorboard")},
+    {"learn": ("schedule", "loss", "events", "checks", "distributed", "learner", "keeper", "validation", "trainer", "tensorboard")},
     {},  # serve, explorer
     {
         "cli": (

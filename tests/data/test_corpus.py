@@ -1,6 +1,8 @@
 """From files to ids, for each kind of model: tiny files, and every id and every count by hand."""
 
+import shutil
 from collections import Counter
+from io import BytesIO, StringIO
 from pathlib import Path
 from typing import Any
 
@@ -8,11 +10,13 @@ import numpy as np
 import pytest
 import torch
 from pydantic import ValidationError
+from sentencepiece import SentencePieceTrainer
 
 from glassformer.config import Config, ModelConfig
 from glassformer.config.data import DataConfig, TextConfig
 from glassformer.config.train import TrainConfig
 from glassformer.data import corpus as corpus_module
+from glassformer.data import store
 from glassformer.data.batch import IGNORED, unpad
 from glassformer.data.corpus import Corpus, Split
 from glassformer.data.examples import Pairs, Windows
@@ -20,6 +24,7 @@ from glassformer.data.feed import DrawnFeed, ExampleFeed
 from glassformer.data.store import Rows
 from glassformer.errors import ConfigError, DataError
 from glassformer.text.learn import learn
+from glassformer.text.sentencepiece import read_sentencepiece
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.text.vocabularies import Vocabularies
 
@@ -391,6 +396,55 @@ class TestWindows:
         whole = [a, b, 1, b, newline, 1, a]
         assert rows_of(corpus) == [([], whole[:-1], whole[1:])]
 
+    @pytest.mark.parametrize("name", ["newlines.json", "blanks.model"])
+    @pytest.mark.parametrize("piece", [1, 30, 2**16])
+    def test_a_file_is_one_text(self, case: Case, monkeypatch: pytest.MonkeyPatch, name: str, piece: int) -> None:
+        """Tokens may hold several newlines; a blank that a vocabulary puts before a text stands before it only."""
+        text = "the cat.\n\n\n\n  It sat\non a mat;\nit\n\n\nslept\n \n" * 5
+        given = self.newlines(case) if name == "newlines.json" else self.blanks(case)
+        monkeypatch.setattr("glassformer.data.readers.PIECE", piece)
+        monkeypatch.setattr("glassformer.data.corpus.TOGETHER", 2)
+        case.write(a_txt=text, b_txt=text[5:])
+        files = {"train": ["a.txt", "b.txt"], "text": {"file": str(case.folder / name)}}
+        corpus = case.corpus("decoder", window=10_000, **files)
+        ((_, read, asked),) = rows_of(corpus)
+        expected = [*given.encode(text), given.end_id, *given.encode(text[5:])]
+        assert [read[0], *asked] == expected
+        lines = [i for line in StringIO(text) for i in given.encode(line)]
+        assert lines != given.encode(text)  # or there is nothing to see here
+        assert counts_of(corpus, "train", "lines", "target_tokens") == (110, len(expected) - 1)
+
+    def newlines(self, case: Case) -> Tokenizer:
+        """Byte pairs that somebody else has learnt from whole texts."""
+        given = learn(["a\n\n\n\nb c\n\n\n\n  d"] * 9, TextConfig(kind="bpe", size=290), start=False)
+        assert given.tokens(given.encode("a\n\n\nb")) == ["a", "ĊĊ", "Ċ", "b"]
+        given.save(case.folder / "newlines.json")
+        return given
+
+    def blanks(self, case: Case) -> Tokenizer:
+        out = BytesIO()
+        SentencePieceTrainer.train(
+            sentence_iterator=iter(["the cat it sat on a mat it slept . ;"] * 50), model_writer=out, vocab_size=290,
+            byte_fallback=True, hard_vocab_limit=False, normalization_rule_name="identity", num_threads=1, minloglevel=2,
+        )  # fmt: skip
+        (case.folder / "blanks.model").write_bytes(out.getvalue())
+        return read_sentencepiece(case.folder / "blanks.model")
+
+    def test_a_vocabulary_is_learnt_from_what_it_will_cut(self, case: Case) -> None:
+        case.write(train_txt="a\n\n\nb\n\n\n" * 20)
+        corpus = case.corpus("decoder", train=["train.txt"], window=8, text={"kind": "bpe", "size": 264})
+        assert corpus.vocabularies.target.id_of("ĊĊ") in rows_of(corpus)[0][1]
+
+    def test_a_line_that_a_given_vocabulary_cannot_read(self, case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Lines are counted as in the files, however many are cut together."""
+        case.write(a_txt="ab\n\nba\na", b_txt="b\nbxa\nab\n")
+        given = Vocabularies.one(Tokenizer.letters("ab"))
+        for piece in (1, 2**16):
+            monkeypatch.setattr("glassformer.data.readers.PIECE", piece)
+            corpus = Corpus(case.config("decoder", train=["a.txt", "b.txt"], window=8), given)
+            with pytest.raises(DataError, match=r"^line 6 of the train text: character 2 is 'x', which the vocabulary"):
+                corpus.examples("train")
+
     @pytest.mark.parametrize("window", [1, 3, 8, 50])
     @pytest.mark.parametrize("size", [2, 3, 9, 40])
     def test_of_an_epoch_they_have_no_token_in_common(self, window: int, size: int) -> None:
@@ -484,7 +538,7 @@ class TestTexts:
     def test_sources_and_references(self, case: Case) -> None:
         case.write(train_tsv=" a \t x\nb\ty\n\tz\nb\t \na\tx\n")
         corpus = case.corpus(train=["train.tsv"])
-        assert corpus.texts("train") == (["a", "b", "a"], [["x"], ["y"], ["x"]])
+        assert corpus.texts("train") == ([" a ", "b", "a"], [[" x"], ["y"], ["x"]])  # as they are learnt
 
     def test_several_references(self, case: Case) -> None:
         """One source with all of its targets, each once, where it comes first."""
@@ -492,14 +546,16 @@ class TestTexts:
         corpus = case.corpus(train=["train.tsv"])
         expected = [("a", ["x", "z"]), ("b", ["y"]), ("b", ["y"]), ("c", ["w"])]
         assert list(zip(*corpus.texts("train"), strict=True)) == expected
-        assert list(zip(*corpus.texts("train", 2), strict=True)) == expected[:2]
+        drawn = list(zip(*corpus.texts("train", 2), strict=True))
+        assert len(drawn) == 2
+        assert all(row in expected for row in drawn)
         assert list(zip(*corpus.texts("train", 100), strict=True)) == expected
 
     def test_of_a_classifier_each_line_counts(self, case: Case) -> None:
         case.write(train_tsv="a\tx\na\ty\n\tx\nb\t\nc\tx\n")
         corpus = case.corpus("encoder", train=["train.tsv"])
         assert corpus.texts("train") == (["a", "a", "c"], [["x"], ["y"], ["x"]])
-        assert corpus.texts("train", 2) == (["a", "a"], [["x"], ["y"]])
+        assert len(corpus.texts("train", 2)[0]) == 2
 
 
 class TestKept:
@@ -533,6 +589,60 @@ class TestKept:
         case.write(train_tsv="a b\tx\nc\tz\n")
         assert case.corpus(train=["train.tsv"]).vocabularies != first
         assert calls == ["words", "letters", "words", "words"]
+
+    @pytest.mark.parametrize("fields", [{}, {"kind": "decoder", "window": 2, "text": {"kind": "bpe", "size": 300}}])
+    def test_a_file_that_changes_while_it_is_read(
+        self, case: Case, cache: Path, monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any]
+    ) -> None:
+        """Nothing is kept of it: it would stand there for ever under the name of what the file held before."""
+        name = "train.txt" if "window" in fields else "train.tsv"
+        path, texts = case.folder / name, ("a b\tx\n", "a b\tx\nc\ty y\n")
+        path.write_text(texts[1])
+        expected = rows_of(case.corpus(train=[name], **fields))
+        shutil.rmtree(cache)
+
+        def while_it_runs(function: Any) -> Any:
+            def changing(*given: Any, **named: Any) -> Any:
+                path.write_text(texts[1])
+                return function(*given, **named)
+
+            return changing
+
+        changed = f"^{path} changed while it was read; run the same command again$"
+        path.write_text(texts[0])
+        with monkeypatch.context() as patch:
+            patch.setattr(corpus_module, "tokenizer_for", while_it_runs(corpus_module.tokenizer_for))
+            with pytest.raises(DataError, match=changed):
+                case.corpus(train=[name], **fields)
+        assert list(cache.iterdir()) == [] if cache.exists() else True
+        path.write_text(texts[0])
+        corpus = case.corpus(train=[name], **fields)
+        before = sorted(cache.iterdir())
+        with monkeypatch.context() as patch:
+            patch.setattr(Tokenizer, "encode_batch", while_it_runs(Tokenizer.encode_batch))
+            with pytest.raises(DataError, match=changed):
+                corpus.examples("train")
+        assert sorted(cache.iterdir()) == before
+        assert rows_of(case.corpus(train=[name], **fields)) == expected
+        path.write_text(texts[0])
+        assert rows_of(case.corpus(train=[name], **fields)) != expected
+
+    def test_a_file_is_read_once_for_its_name(self, case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+        read: list[str] = []
+        real = store._digest
+        monkeypatch.setattr(store, "_digest", lambda path: read.append(path.name) or real(path))
+        case.write(
+            train_tsv="a b\tx\nc\ty\n" * 20, dev_tsv="a\tx\n", held_tsv="".join(f"{i}\t{i % 2}\n" for i in range(40))
+        )
+        corpus = case.corpus("encoder", train=["train.tsv"], validation=["dev.tsv"])
+        assert corpus.fingerprint
+        assert corpus.class_counts().tolist() == [20, 20]
+        for split in ("train", "validation"):
+            corpus.examples(split)
+        assert read == ["train.tsv", "dev.tsv"]
+        held = case.corpus("encoder", train=["held.tsv"], held_out=0.5)
+        assert len(held.examples("train")) + len(held.examples("validation")) == 40
+        assert read[2:] == ["held.tsv"]
 
     def test_another_text_or_setting_makes_others(self, case: Case, cache: Path) -> None:
         """Each of these has ids of its own, and the ones before come back as they were."""
@@ -622,6 +732,10 @@ class TestHeldOut:
         ((_, held, held_labels),) = rows_of(corpus, "validation")
         assert decode([train[0], *train_labels]) == "ab\ncd\ne"
         assert decode([held[0], *held_labels]) == "f\ngh"
+        assert train_labels.count(1) == 1  # between the files, as without held_out
+        assert held_labels.count(1) == 0
+        ((_, train, train_labels),) = rows_of(case.corpus("decoder", held_out=0.8, **fields))
+        assert decode([train[0], *train_labels]) == "ab"
 
     def test_files_stand_apart(self, case: Case) -> None:
         with pytest.raises(ValidationError, match="held_out has nothing to do"):
@@ -729,11 +843,36 @@ class TestRefusals:
         case.write(train_tsv="a b c\tx\n\ty\na b\t\n", dev_tsv="")
         corpus = case.corpus(train=["train.tsv"], validation=["dev.tsv"], max_length=2)
         with pytest.raises(
-            DataError, match="nothing is left of the train examples: 3 read, 2 with a blank side, 1 too long"
+            DataError,
+            match=r"nothing is left of the train examples: 3 read; 2 left out: one side is blank; "
+            r"1 left out: longer than data\.max_length, or the model's positions, allow$",
         ):
             corpus.examples("train")
-        with pytest.raises(DataError, match="nothing is left of the validation examples: 0 read"):
+        with pytest.raises(DataError, match=r"nothing is left of the validation examples: 0 read$"):
             corpus.examples("validation")
+
+    def test_nothing_left_by_what_a_format_leaves_out(self, case: Case) -> None:
+        case.write(
+            train_po='msgid "a"\nmsgstr "b"\n',
+            dev_po='#, fuzzy\nmsgid "a"\nmsgstr "b"\n\n#, fuzzy\nmsgid "b"\nmsgstr "b"\n\nmsgid "c"\nmsgstr ""\n',
+        )
+        corpus = case.corpus(train=["train.po"], validation=["dev.po"])
+        with pytest.raises(
+            DataError,
+            match=r"the validation examples: 0 read; 2 left out: fuzzy; 1 left out: untranslated$",
+        ):
+            corpus.examples("validation")
+
+    def test_nothing_left_for_one_side(self, case: Case) -> None:
+        case.write(train_tsv="a\tx\n", last_tsv="\tx\n")
+        corpus = case.corpus(train=["train.tsv"], test=["last.tsv"], held_out=0.0001)
+        told = r"0 read; data\.held_out=0\.0001 is the share of validation, the rest is that of train$"
+        with pytest.raises(DataError, match=f"nothing is left of the validation examples: {told}"):
+            corpus.examples("validation")
+        with pytest.raises(
+            DataError, match=r"nothing is left of the test examples: 1 read; 1 left out: one side is blank$"
+        ):
+            corpus.examples("test")
 
     def test_no_text_at_all(self, case: Case) -> None:
         case.write(train_tsv="\t\n")

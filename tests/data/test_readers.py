@@ -8,6 +8,7 @@ import sys
 import tracemalloc
 from collections import Counter
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import get_args
 from xml.sax.saxutils import escape
@@ -17,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from glassformer.config.data import Format
-from glassformer.data.readers import Example, format_of, read_examples
+from glassformer.data.readers import Example, format_of, pieces, read_examples, whole_texts
 from glassformer.errors import DataError
 
 Pairs = list[tuple[str, str]]
@@ -361,6 +362,104 @@ def test_units(tmp_path: Path) -> None:
         tmp_path / "b.tmx", UNITS.replace("UTF-8", "ISO-8859-1").replace("Farbe", "Täfelung").encode("latin-1")
     )
     assert read(latin)[0].target == "Täfelung"
+
+
+@pytest.mark.parametrize(
+    ("languages", "source", "target", "expected"),
+    [
+        ("en-GB en-US", "en", "en-GB", "en-US en-GB"),
+        ("en-GB en-US", "en-GB", "en", "en-GB en-US"),
+        ("en-GB en-US", "en-US", "en", "en-US en-GB"),
+        ("en-GB en", "en", "en-gb", "en en-GB"),
+        ("en_GB en", "en-GB", "en", "en_GB en"),
+        ("en-GB", "en", "en-GB", "en"),
+        ("en-GB", "en-GB", "en", "en"),
+        ("pt-BR pt-PT", "pt-PT", "pt-BR", "pt-PT pt-BR"),
+    ],
+)
+def test_two_varieties_of_one_language(tmp_path: Path, languages: str, source: str, target: str, expected: str) -> None:
+    """A text is not its own translation: each takes another one, or the unit is left out."""
+    units = [
+        "".join(f'<tuv xml:lang="{one}"><seg>{one}</seg></tuv>' for one in unit)
+        for unit in (languages.split(), (source, target))
+    ]
+    path = written(tmp_path / "a.tmx", f"<tmx><body><tu>{'</tu><tu>'.join(units)}</tu></body></tmx>")
+    skipped: Counter[str] = Counter()
+    found = read(path, source=source, target=target, skipped=skipped)
+    if " " in expected:
+        assert pairs_of(found) == [tuple(expected.split()), (source, target)]
+    else:
+        assert (pairs_of(found), skipped) == ([(source, target)], {f"without {expected}": 1})
+
+
+def pieces_of(text: str) -> list[str]:
+    return list(pieces(io.StringIO(text)))
+
+
+class TestPieces:
+    @pytest.fixture(autouse=True)
+    def small(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("glassformer.data.readers.PIECE", 6)
+
+    @pytest.mark.parametrize(
+        ("text", "expected"),
+        [
+            ("", []),
+            ("a", ["a"]),
+            ("aaaaaaaaaa\nb", ["aaaaaaaaaa\n", "b"]),
+            ("aa\nbb\ncc\ndd", ["aa\nbb\n", "cc\ndd"]),
+            ("aa\nbb\n\ncc\ndd\ne", ["aa\nbb\n\ncc\n", "dd\ne"]),  # neither beside the blank line
+            ("aa\nbb \ncc\n dd\ne", ["aa\nbb \ncc\n dd\n", "e"]),
+            ("aaaaa\n\nb", ["aaaaa\n\nb"]),
+            ("aaaaa\n\nbbbbb\n\nc", ["aaaaa\n\nbbbbb", "\n\nc"]),  # there is no better place
+            (" aaaaa\n bbbbb\n c", [" aaaaa\n bbbbb", "\n c"]),
+            ("\n\n\n\n\n\n\n\n\n\n\n\n\na\nb", ["\n\n\n\n\n\n\n\n\n\n\n\n\na\n", "b"]),
+        ],
+    )
+    def test_where_they_end(self, text: str, expected: list[str]) -> None:
+        assert pieces_of(text) == expected
+
+    @given(st.text("ab \n.\u2028\x85", max_size=60))
+    @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+    def test_together_they_are_the_text(self, text: str) -> None:
+        found = pieces_of(text)
+        assert "".join(found) == text
+        assert all(found)
+        for before, after in pairwise(found):
+            assert len(before) >= 6
+            assert before[-1] == "\n" or after[0] == "\n"
+            assert before[-1].isspace() != after[0].isspace()
+
+    def test_a_large_file_is_not_held(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("glassformer.data.readers.PIECE", 2**10)
+        for line in ("a line of text.\n", "a line of text.\n\n", "  a line of text.\n"):
+            path = written(tmp_path / "a.txt", line * 100_000)
+            tracemalloc.start()
+            longest = max(len(piece) for (text,) in [whole_texts([path], None, is_held_out=False)] for piece in text)
+            _, most = tracemalloc.get_traced_memory()
+            tracemalloc.stop()
+            assert longest < 2**11 + 50
+            assert most < 2**19
+
+
+class TestWholeTexts:
+    @pytest.mark.parametrize(
+        ("held_out", "train", "held"),
+        [
+            (0.5, ["ab\n", "c"], ["d\n", "ef"]),
+            (0.25, ["ab\n", "cd\n"], ["ef"]),  # a border between two files
+            (0.6, ["ab\n"], ["cd\n", "ef"]),
+            (0.99, [], ["ab\n", "cd\n", "ef"]),
+            (0.1, ["ab\n", "cd\n", "e"], ["f"]),
+        ],
+    )
+    def test_each_file_has_two_sides(self, tmp_path: Path, held_out: float, train: list[str], held: list[str]) -> None:
+        paths = [written(tmp_path / str(i), text) for i, text in enumerate(["ab\n", "", "cd\n", "ef"])]
+        for is_held_out, expected in ((False, train), (True, held)):
+            texts = whole_texts(paths, held_out, is_held_out=is_held_out)
+            assert ["".join(text) for text in texts] == expected
+        everything = whole_texts(paths, None, is_held_out=False)
+        assert ["".join(text) for text in everything] == ["ab\n", "", "cd\n", "ef"]
 
 
 def test_units_are_forgotten(tmp_path: Path) -> None:

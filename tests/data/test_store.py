@@ -7,13 +7,15 @@ import tracemalloc
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from glassformer.data.store import BLOCK, Rows, cache_directory, name_of, stored
+from glassformer.data import store
+from glassformer.data.store import BLOCK, Rows, Sources, cache_directory, stored
 from glassformer.errors import DataError
 
 Some = list[list[list[int]]]
@@ -176,6 +178,44 @@ class TestStored:
             stored("name", ("side",), 100, make)
         assert list(cache.iterdir()) == []
 
+    @pytest.mark.parametrize("error", [ValueError("not a number"), OSError(5, "Input/output error")])
+    @pytest.mark.parametrize("late", [False, True])
+    def test_what_fails_while_it_is_made_is_no_fault_of_the_cache(
+        self, cache: Path, error: Exception, late: bool
+    ) -> None:
+        def make(counts: Counter[str]) -> Iterator[Some]:
+            if late:
+                yield [[[1], [2]]]
+            raise error
+
+        with pytest.raises(type(error)) as caught:
+            stored("name", ("side",), 100, make)
+        assert caught.value is error
+        assert list(cache.iterdir()) == []
+
+    def test_a_disk_that_fills_up(self, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """While rows are written: that is the cache's."""
+        real = Path.open
+
+        def full(path: Path, *mode: str) -> Any:
+            if path.suffix == ".lengths" and path.exists():
+                raise OSError(28, "No space left on device")
+            return real(path, *mode)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "open", full)
+            with pytest.raises(DataError, match=r"cannot keep token ids in .*name: No space left on device; remove"):
+                keep(Making())
+        assert list(cache.iterdir()) == []
+
+    def test_what_a_crash_left_behind_is_in_nobodys_way(self, cache: Path) -> None:
+        """Neither a folder that is not whole nor one that was moved aside, under its former name or another."""
+        for name in ("name", ".name.old", ".name.abc/old", ".name.abc/new"):
+            (cache / name).mkdir(parents=True)
+            (cache / name / "side.ids").write_bytes(b"\1\0")
+        assert keep(Making()) == keep(Making([[9]])) == [[1, 2], [], [3]]
+        assert sorted(hidden(cache)) == [".name.abc", ".name.old"]
+
     def test_a_folder_that_is_not_whole_is_replaced(self, cache: Path) -> None:
         (cache / "name").mkdir(parents=True)
         (cache / "name/side.ids").write_bytes(b"\1\0\2\0")
@@ -277,7 +317,11 @@ class TestTwoProcesses:
         assert hidden(cache) == []
 
 
-class TestName:
+def name_of(paths: list[Path], *others: str) -> str:
+    return Sources().name(paths, *others)
+
+
+class TestSources:
     @pytest.fixture
     def files(self, tmp_path: Path) -> list[Path]:
         paths = [tmp_path / "a", tmp_path / "b"]
@@ -318,6 +362,70 @@ class TestName:
     def test_a_file_that_is_not_there(self, tmp_path: Path) -> None:
         with pytest.raises(DataError, match=r"cannot read .*missing: No such file"):
             name_of([tmp_path / "missing"])
+
+    def test_each_file_is_read_once(self, files: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+        read: list[Path] = []
+        real = Path.open
+
+        def noted(path: Path, *mode: str) -> Any:
+            read.append(path)
+            return real(path, *mode)
+
+        monkeypatch.setattr(Path, "open", noted)
+        sources = Sources()
+        names = {sources.name(files, "a"), sources.name(files, "b"), sources.name(files[:1])}
+        assert len(names) == 3
+        assert read == files
+
+    def test_a_file_that_has_changed(self, files: list[Path]) -> None:
+        """By its size or its time: reading it anew would cost as much as what was made."""
+        sources = Sources()
+        sources.name(files)
+        sources.check(files)
+        os.utime(files[0], ns=(1, 1))
+        for path in (files[0], files[1]):
+            with pytest.raises(DataError, match=f"^{path} changed while it was read; run the same command again$"):
+                sources.check([path])
+            files[1].write_bytes(b"longer")
+        files[1].unlink()
+        with pytest.raises(DataError, match=f"{files[1]} changed while it was read"):
+            sources.check(files[1:])
+        Sources().name(files[:1])
+
+    def test_a_change_before_all_is_read_is_one_too(self, files: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+        real = Path.open
+
+        def changing(path: Path, *mode: str) -> Any:
+            os.utime(path, ns=(1, 1))
+            return real(path, *mode)
+
+        sources = Sources()
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "open", changing)
+            sources.name(files)
+        with pytest.raises(DataError, match="changed while it was read"):
+            sources.check(files)
+
+
+class TestKept:
+    def test_it_is_made_once(self, cache: Path) -> None:
+        for text in ("first", "second"):
+            assert store.kept("words.json", lambda text=text: text).read_text() == "first"
+        assert [path.name for path in cache.iterdir()] == ["words.json"]
+
+    def test_what_fails_while_it_is_made_is_no_fault_of_the_cache(self, cache: Path) -> None:
+        def make() -> str:
+            raise OSError(5, "Input/output error")
+
+        with pytest.raises(OSError, match=r"^\[Errno 5\] Input/output error$"):
+            store.kept("words.json", make)
+        assert not (cache / "words.json").exists()
+
+    def test_a_place_that_cannot_be_written(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        (tmp_path / "file").write_text("")
+        monkeypatch.setenv("GLASSFORMER_CACHE", str(tmp_path / "file"))
+        with pytest.raises(DataError, match=r"cannot keep a vocabulary: .*file.* GLASSFORMER_CACHE"):
+            store.kept("words.json", lambda: "text")
 
 
 class TestPlace:

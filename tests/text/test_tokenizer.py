@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import models, pre_tokenizers
 
+from glassformer.config.data import TextConfig
 from glassformer.errors import CheckpointError, DataError
+from glassformer.text.learn import learn
 from glassformer.text.tokenizer import TextError, Tokenizer
 
 LETTERS = Tokenizer.letters("abcdefghij")
@@ -176,6 +178,52 @@ def test_names_in_others_files(tmp_path: Path, names: list[str], start: str | No
     assert tokens.encode(" ".join([*names, "[UNK]"])) == [tokens.unknown_id] * (len(names) + 1)
     tokens.save(tmp_path / "again.json")
     assert Tokenizer.load(tmp_path / "again.json") == tokens
+
+
+def test_ids_with_holes(tmp_path: Path) -> None:
+    """Of others' files: a model has weights for the ids between as well, as long as there are not too many."""
+    names = ["</s>", "<unk>", *"abcd"]
+
+    def numbered(ids: list[int]) -> Tokenizer:
+        inner = tokenizers.Tokenizer(models.WordLevel(dict(zip(names, ids, strict=True)), unk_token="<unk>"))
+        inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+        inner.save(str(tmp_path / "holes.json"))
+        return Tokenizer.load(tmp_path / "holes.json")
+
+    tokens = numbered([0, 1, 2, 3, 8, 11])
+    assert tokens.size == 12
+    assert tokens.encode("d c") == [11, 8]
+    assert tokens.tokens(range(7, 12)) == ["<7>", "c", "<9>", "<10>", "d"]
+    assert tokens.decode([11, 9, 8]) == "d c"
+    assert (tokens.id_of("d"), tokens.end_id) == (11, 0)
+    with pytest.raises(CheckpointError) as caught:
+        numbered([0, 1, 2, 3, 70_000, 12])
+    assert str(caught.value) == (
+        f"the tokenizer {tmp_path / 'holes.json'} does not fit: its 6 tokens have ids up to 70,000, but a model has "
+        "weights for every id: at most half of the ids may have no token; number them anew"
+    )
+    with pytest.raises(CheckpointError, match="ids up to 12, "):
+        numbered([0, 1, 2, 3, 4, 12])
+
+
+@pytest.mark.parametrize("kind", ["letters", "words", "bytes", "bpe"])
+def test_pieces_of_a_text_as_the_whole_of_it(kind: str) -> None:
+    """Where a piece ends between white space and something else that is so, whichever comes first."""
+    pieces = ["a cat.\n", "The cat", "\n\n  sat", "\non a mat;\n", "it\n", "did\n"]
+    size = {"size": 300} if kind == "bpe" else {}
+    tokens = learn(pieces * 5, TextConfig.model_validate({"kind": kind, **size}))
+    whole = tokens.encode("".join(pieces))
+    assert [i for row in tokens.encode_pieces(pieces, "") for i in row] == whole
+    rows = [tokens.encode_pieces([piece], before)[0] for before, piece in zip(["", *pieces], pieces, strict=False)]
+    assert [i for row in rows for i in row] == whole
+
+
+def test_a_token_across_the_border_of_two_pieces() -> None:
+    """Both are cut as if they stood alone: no character is lost, or there twice."""
+    inner = tokenizers.Tokenizer(models.BPE({"</s>": 0, "a": 1, "b": 2, "ab": 3}, [("a", "b")]))
+    tokens = Tokenizer(inner)
+    assert tokens.encode("abab") == [3, 3]
+    assert tokens.encode_pieces(["aba", "b", "ab"], "") == [[3, 1], [2], [3]]
 
 
 def test_a_special_token_that_merges_would_make(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage. The modules of the verbs import tor
 
 import os
 import sys
+import traceback
 from typing import Annotated, TextIO
 
 import typer
@@ -53,6 +54,26 @@ def _glassformer(
 
 def main() -> None:
     """Run the command line."""
+    if os.environ.get("WORLD_SIZE", "1") == "1":
+        _run()
+        return
+    code = 0
+    try:
+        _run()
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 1
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
+    # one of several processes: what PyTorch does when Python ends can wait for ever (the destructor of DDP for gloo's
+    # thread, which waits for Python's lock), and then torchrun would not see that this one has failed
+    os._exit(code)
+
+
+def _run() -> None:
     for stream in (sys.stdout, sys.stderr):
         _use_utf8(stream)
     try:

@@ -21,7 +21,11 @@ InputOption = Annotated[
 ]
 SetOption = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="FIELD=VALUE", help="Change a field: --set model.d_model=128. Repeatable."),
+    typer.Option(
+        "--set",
+        metavar="FIELD=VALUE",
+        help="Change a field: --set model.d_model=128, or take it out: --set train.epochs= . Repeatable.",
+    ),
 ]
 EnsembleOption = Annotated[
     list[Path] | None,

@@ -20,6 +20,7 @@ from glassformer.run import Run
 
 Handler = Callable[[int, FrameType | None], Any] | int | None
 ROWS = 20  # of the table, about: of a long run only some looks are printed
+PATIENCE = 20  # seconds; torchrun itself has 30
 SHARES = [n / ROWS for n in range(1, ROWS)]
 
 
@@ -112,15 +113,19 @@ class TrainingDisplay:
         self.evaluations.append(event)
         if not self._marks or event.step >= self._marks[0]:
             self._marks = [mark for mark in self._marks if mark > event.step]
-            self._out.print(f"{event.step:>7,}   {event.rate:.2e}   {event.loss:>13.3f}" + self._measured(event))
+            self._out.print(f"{event.step:>7,}   {event.rate:.2e}   {_shown(event.loss):>13}" + self._measured(event))
 
     def _measured(self, event: Evaluated | Averaged) -> str:
         """Return the columns of what was measured."""
-        loss = "–" if event.validation_loss is None else f"{event.validation_loss:.3f}"
+        loss = _shown(event.validation_loss)
         if self._metric == "loss":
             return f"   {loss:>15}"
         metric = "–" if event.metric is None else metric_value(self._metric, event.metric)
         return f"   {loss:>15}   {metric:>16}"
+
+
+def _shown(loss: float | None) -> str:
+    return "–" if loss is None else f"{loss:.3f}"
 
 
 def told(event: Started) -> list[str]:
@@ -171,17 +176,25 @@ def train_and_show(trainer: Trainer, display: TrainingDisplay, *others: Callable
             consumer(event)
 
     trainer.on_event = on_event
-    with display, _stopped_by_signals(trainer):
+    with display, stopped_by_signals(trainer):
         run = trainer.train()
     assert display.averaged is not None  # the last event of a training
     return run, Report(trainer.files.directory, run.notes["weights"], display.evaluations, display.averaged)
 
 
 @contextmanager
-def _stopped_by_signals(trainer: Trainer) -> Iterator[None]:
+def stopped_by_signals(trainer: Trainer) -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM end a training after its step; the second one does not wait.
+
+    Where several processes train, that step may never end, if it was another one that has gone wrong: then an alarm
+    ends this one.
+    """
+
     def ask(number: int, _: FrameType | None) -> None:
         trainer.request_stop()
         signal.signal(number, before[number])
+        if trainer.processes.count > 1:
+            signal.alarm(PATIENCE)
 
     before: dict[int, Handler] = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     for number in before:
@@ -189,5 +202,7 @@ def _stopped_by_signals(trainer: Trainer) -> Iterator[None]:
     try:
         yield
     finally:
+        if trainer.processes.count > 1:
+            signal.alarm(0)
         for number, handler in before.items():
             signal.signal(number, handler)

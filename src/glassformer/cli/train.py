@@ -1,15 +1,18 @@
 """`glassformer train`: a configuration in, a run directory out."""
 
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from glassformer.cli.options import DeviceOption, JsonOption, SetOption
 from glassformer.cli.show import print_json
-from glassformer.config import load_config
-from glassformer.errors import ConfigError
+from glassformer.config import Config, load_config
+from glassformer.errors import ConfigError, TrainingStopped
+
+if TYPE_CHECKING:
+    from glassformer.cli.progress import Report
 
 
 def train(
@@ -38,6 +41,9 @@ def train(
 
     A run is never written over. Ctrl-C saves where it stands: --resume goes on from there, to the same weights as if
     it had never been stopped. The run's weights are the mean of its last snapshots, or its best (train.average).
+
+    Many processes: torchrun --nproc-per-node 2 -m glassformer train CONFIG. They share the batches of each step
+    (train.accumulate), so that the result does not depend on how many they are.
     """
     loaded = load_config(config, set_ or ())
     path = Path(config)
@@ -53,18 +59,33 @@ def train(
     if resume and (directory / "model.safetensors").exists():
         typer.echo(f"The run in {directory} is finished.", err=True)
         return
-    from glassformer.cli.progress import TrainingDisplay, train_and_show
+    report = _train(loaded, directory, device, from_, resume=resume, tensorboard=tensorboard)
+    if report is not None and json:
+        print_json(report.as_json())
+    elif report is not None:
+        typer.echo(f"The run is in {directory}. Its weights: {report.weights}.")
+
+
+def _train(
+    config: Config, directory: Path, device: str, from_: Path | None, *, resume: bool, tensorboard: bool
+) -> "Report | None":
+    """Train, alone or with other processes; return what the first of them has to report."""
+    from glassformer.cli.progress import TrainingDisplay, stopped_by_signals, train_and_show
+    from glassformer.learn.distributed import processes
     from glassformer.learn.tensorboard import TensorBoard
     from glassformer.learn.trainer import Trainer
     from glassformer.run import load
 
     start_from = None if from_ is None else load(from_)
-    trainer = Trainer(loaded, directory, lambda _: None, device=device, start_from=start_from, resume=resume)
-    display = TrainingDisplay(trainer.settings, table_on_stdout=False)
-    with ExitStack() as opened:
+    with processes(device) as all_of_them, ExitStack() as opened:
+        trainer = Trainer(
+            config, directory, lambda _: None,
+            device=device, start_from=start_from, resume=resume, processes=all_of_them,
+        )  # fmt: skip
+        if not all_of_them.is_first:
+            with stopped_by_signals(trainer), suppress(TrainingStopped):  # the first one says it
+                trainer.train()
+            return None
+        display = TrainingDisplay(trainer.settings, table_on_stdout=False)
         others = [opened.enter_context(TensorBoard(directory / "tensorboard")).show] if tensorboard else []
-        trained, report = train_and_show(trainer, display, *others)
-    if json:
-        print_json(report.as_json())
-    else:
-        typer.echo(f"The run is in {directory}. Its weights: {trained.notes['weights']}.")
+        return train_and_show(trainer, display, *others)[1]

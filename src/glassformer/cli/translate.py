@@ -1,6 +1,7 @@
 """`glassformer translate`: lines in, translated lines out."""
 
-from typing import Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,8 +17,12 @@ from glassformer.cli.options import (
     TextsArgument,
     TruncateOption,
 )
+from glassformer.cli.show import counted
 from glassformer.cli.writing import Shown, load_runs, write_lines
 from glassformer.errors import DecodingError
+
+if TYPE_CHECKING:
+    from glassformer.writer import Writer
 
 
 @decoding()
@@ -25,6 +30,13 @@ def translate(
     run: RunArgument,
     text: TextsArgument = None,
     input: InputOption = None,
+    po: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Translate what this PO catalogue lacks, and print the catalogue; what lost a placeholder is fuzzy.",
+        ),
+    ] = None,
     prefix: Annotated[str, typer.Option(help="What every translation begins with.")] = "",
     scores: Annotated[
         bool, typer.Option("--scores", help="Print score and log-probability before the text, with tabs between.")
@@ -53,6 +65,23 @@ def translate(
         verb = "generate" if loaded.config.model.kind == "decoder" else "classify"
         raise DecodingError(f"{run} is no encoder–decoder: it does not translate; use {verb}")
     writer = loaded.writer(decode, ensemble=others, batch_size=batch_size, truncate=truncate)
+    if po is not None:
+        if text or input or prefix or scores or alignments or json or writer.config.n_best > 1:
+            raise typer.BadParameter("a catalogue is read and printed as a whole: leave the other options out")
+        _translate_catalogue(writer, po)
+        return
     writer.prompt("", prefix=prefix)  # if the prefix is wrong, it is wrong for every line
     shown = Shown(scores=scores, alignments=alignments, n_best=writer.config.n_best > 1, json=json)
     write_lines(writer, lines_of(text, input), shown, prefix=prefix)
+
+
+def _translate_catalogue(writer: "Writer", path: Path) -> None:
+    from glassformer.messages import translate_catalogue
+
+    text, tally = translate_catalogue(writer, path)
+    typer.echo(text, nl=False)
+    typer.echo(
+        f"{counted(tally.translated, 'message')} translated, {tally.fuzzy:,} of them marked fuzzy (a placeholder is "
+        f"missing, or the text); {tally.kept:,} left as they were",
+        err=True,
+    )

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import tomli_w
 from pydantic import BaseModel
 
+from glassformer.config.files import table_class
 from glassformer.config.run import Config
 
 WIDTH = 100
@@ -41,7 +42,7 @@ def commented(config: Config, file: str = "config.toml") -> str:
         "Lines such as #eps = 1e-05 show what holds without them; … stands for nothing: such a field is not set."
     )
     for name, field in Config.model_fields.items():
-        if (table := _class_of(field.annotation)) is not None:
+        if (table := table_class(field.annotation)) is not None:
             lines += _table(name, table, getattr(config, name))
     return "\n".join(lines) + "\n"
 
@@ -73,7 +74,7 @@ def _table(path: str, model: type[BaseModel], value: BaseModel | None) -> Iterat
     inside = []
     for name, field in model.model_fields.items():
         own = field.get_default() if value is None else getattr(value, name)
-        if (table := _class_of(field.annotation)) is not None:
+        if (table := table_class(field.annotation)) is not None:
             inside.append((name, table, None if value is None else own))
         else:
             stands = value is not None and name in value.model_fields_set
@@ -133,11 +134,3 @@ def _allowed(annotation: Any) -> str:
     if inside:  # optional
         return _allowed(next(one for one in inside if one is not NoneType))
     return KINDS[annotation]
-
-
-def _class_of(annotation: Any) -> type[BaseModel] | None:
-    """Return the class of a table, of one that may be missing too; None of a value."""
-    for one in (annotation, *get_args(annotation)):
-        if isinstance(one, type) and issubclass(one, BaseModel):
-            return one
-    return None

@@ -131,7 +131,7 @@ def _validated(values: dict[str, Any], where: str = "") -> Config:
 
 
 def _apply(values: dict[str, Any], override: str) -> None:
-    """Set one dotted key in the tables of `values`: "train.steps=500"."""
+    """Set one dotted key in the tables of `values`: "train.steps=500"; an empty value takes the key out."""
     key, equals, value = override.partition("=")
     *tables, field = key.strip().split(".")
     if not equals or not tables:
@@ -141,7 +141,10 @@ def _apply(values: dict[str, Any], override: str) -> None:
         values = values.setdefault(table, {})
         if not isinstance(values, dict):
             raise ConfigError(f"{override}: {table} is {values!r} in the file, not a table of fields")
-    values[field] = _toml_value(value.strip())
+    if value.strip():
+        values[field] = _toml_value(value.strip())
+    else:
+        values.pop(field, None)
 
 
 def _toml_value(text: str) -> Any:
@@ -166,13 +169,13 @@ def _check_key(key: str, override: str) -> None:
                 f"{override}: {inside} has no field {part!r}{nearest(part, names)} Fields: {_listed(names)}"
             )
         walked.append(part)
-        model = _table(model.model_fields[part].annotation)
+        model = table_class(model.model_fields[part].annotation)
     if model is not None:
         raise ConfigError(f"{override}: {key} is a table; set one of its fields: {_listed(model.model_fields)}")
 
 
-def _table(annotation: Any) -> type[BaseModel] | None:
-    """Return the model class that a field holds, alone or as an optional part."""
+def table_class(annotation: Any) -> type[BaseModel] | None:
+    """Return the class of a table, of one that may be missing too; None of a value."""
     for candidate in (annotation, *get_args(annotation)):
         if isinstance(candidate, type) and issubclass(candidate, BaseModel):
             return candidate
@@ -203,7 +206,7 @@ def _sentence(error: ErrorDetails) -> str:
 def _fields_at(path: Sequence[str]) -> list[str]:
     model: type[BaseModel] = Config
     for part in path:
-        model = _table(model.model_fields[part].annotation) or model
+        model = table_class(model.model_fields[part].annotation) or model
     return list(model.model_fields)
 
 

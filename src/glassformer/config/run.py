@@ -77,6 +77,8 @@ class Config(Frozen):
     def _check(self) -> Self:
         if self.data is not None and self.data.task is None and self.text is None:
             raise ValueError("say how the texts are cut into tokens: a [text] table, such as kind='bpe', size=8000")
+        if self.data is not None and self.data.task is not None and (self.text or self.target_text):
+            raise ValueError(f"the task {self.data.task!r} has a vocabulary of its own: leave [text] out")
         if self.data is not None and self.data.truncate and self.model.kind == "decoder":
             raise ValueError(
                 "truncate cuts sources, but a decoder alone has none: leave long examples out by max_length"

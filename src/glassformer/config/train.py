@@ -57,7 +57,10 @@ class TrainConfig(Frozen):
     epochs: Count | None = None  # or so many times over the training examples
     batch_size: Count | None = None  # examples a batch; unset and no batch_tokens: 64
     batch_tokens: Count | None = None  # or tokens a batch: its rows times the longer of its two sides, padding included
-    accumulate: Count = 1  # batches a step: their gradient is that of one batch of all of them
+    # batches a step: their gradient is that of one batch of all of them; several processes share them out
+    accumulate: Count = 1
+    # on several processes: whether each keeps a part of the weights, their gradients and Adam's state (FSDP2), or all
+    shard: bool = False
     precision: Literal["float32", "bfloat16", "float16"] = "float32"  # of the products; weights stay float32
     optimizer: Adam = Adam()
     schedule: Schedule = Schedule()

@@ -51,6 +51,10 @@ class Batch:
         last = ((self.labels != IGNORED) * places).amax(dim=1)  # what a row is to write ends where it ends
         return source + int(last.sum())
 
+    def silent(self) -> "Batch":
+        """Return the batch with nothing asked of it: its loss and gradients are 0."""
+        return replace(self, labels=torch.full_like(self.labels, IGNORED))
+
     def to(self, device: torch.device) -> "Batch":
         """Return the batch on a device."""
         moved = {name: None if tensor is None else tensor.to(device) for name, tensor in vars(self).items()}

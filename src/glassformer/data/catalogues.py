@@ -3,13 +3,17 @@
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from xml.etree.ElementTree import Element, ParseError
 
 from glassformer.errors import DataError
 from glassformer.text.lines import opened
+
+if TYPE_CHECKING:
+    import polib
 
 # polib cuts off the first and last character of a text without looking whether they are quotes
 _PO_LINE = re.compile(r'(msg[a-z_]+(\[\d+])?\s+)?"([^"\\]|\\.)*"')
@@ -18,9 +22,10 @@ _CODES = {"bpt", "ept", "it", "ph", "ut"}  # TMX 1.4b, section 3.2.2: codes of t
 _SHOWN = 10
 
 
-def listed(names: Collection[str]) -> str:
-    """Return names for a message: the first ten, and whether there are more."""
-    return ", ".join(list(names)[:_SHOWN]) + (", …" if len(names) > _SHOWN else "") or "none"
+def listed(names: Iterable[str], most: int = _SHOWN) -> str:
+    """Return names for a message: the first ones, and whether there are more."""
+    found = list(islice(names, most + 1))
+    return ", ".join(found[:most]) + (", …" if len(found) > most else "") or "none"
 
 
 def po_messages(path: Path, skipped: Counter[str]) -> Iterator[tuple[str, str, int]]:
@@ -31,6 +36,27 @@ def po_messages(path: Path, skipped: Counter[str]) -> Iterator[tuple[str, str, i
 
     Raises:
         DataError: The file cannot be read, is not PO or not in the encoding that its header names; or polib is missing.
+
+    """
+    for entry in read_po(path):
+        line = max(entry.linenum, 1)  # polib says 0 for the first
+        reasons = {"obsolete": entry.obsolete, "fuzzy": entry.fuzzy, "untranslated": not entry.translated()}
+        reason = next((reason for reason, holds in reasons.items() if holds), None)
+        if reason is not None:
+            skipped[reason] += 1
+        elif entry.msgstr_plural:
+            forms = entry.msgstr_plural
+            yield entry.msgid, forms[min(forms)], line
+            yield entry.msgid_plural, forms[max(forms)], line
+        else:
+            yield entry.msgid, entry.msgstr, line
+
+
+def read_po(path: Path) -> "polib.POFile":
+    """Read a PO file.
+
+    Raises:
+        DataError: It cannot be read, is not PO or not in the encoding that its header names; or polib is missing.
 
     """
     try:
@@ -48,18 +74,7 @@ def po_messages(path: Path, skipped: Counter[str]) -> Iterator[tuple[str, str, i
         if (found := re.search(r"\(line (\d+)\)", str(error))) is None:
             raise DataError(f"cannot read {path}: {error}") from error
         raise _not_po(path, int(found[1])) from error
-    for entry in entries:
-        line = max(entry.linenum, 1)  # polib says 0 for the first
-        reasons = {"obsolete": entry.obsolete, "fuzzy": entry.fuzzy, "untranslated": not entry.translated()}
-        reason = next((reason for reason, holds in reasons.items() if holds), None)
-        if reason is not None:
-            skipped[reason] += 1
-        elif entry.msgstr_plural:
-            forms = entry.msgstr_plural
-            yield entry.msgid, forms[min(forms)], line
-            yield entry.msgid_plural, forms[max(forms)], line
-        else:
-            yield entry.msgid, entry.msgstr, line
+    return entries
 
 
 def _po_text(path: Path, raw: bytes, polib: Any) -> str:
@@ -92,7 +107,8 @@ def tmx_units(path: Path, source: str, target: str, skipped: Counter[str]) -> It
     """Yield the texts that each unit of a TMX file has in two languages, and which unit it is, from 1.
 
     "en" takes a text marked en (in capitals or not), and where there is none the first that is marked en-US or the
-    like. Codes of the original format are left out of the texts. Units without one of the languages are counted.
+    like, but for the one that the other language takes. Codes of the original format are left out of the texts. Units
+    without one of the languages are counted.
 
     Raises:
         DataError: The file cannot be read, is not TMX, declares entities, or has no unit in both languages, and which
@@ -103,13 +119,13 @@ def tmx_units(path: Path, source: str, target: str, skipped: Counter[str]) -> It
     known: dict[str, None] = {}  # languages, in their order
     for number, unit in enumerate(_units(path), start=1):
         texts = _texts(unit)
-        both = {language: _in_language(texts, language) for language in (source, target)}
-        missing = [language for language, text in both.items() if text is None]
-        if missing:
+        first, second = _taken(texts, source, target)
+        if first is None or second is None:
+            missing = [language for language, own in ((source, first), (target, second)) if own is None]
             skipped[f"without {' and '.join(missing)}"] += 1
         else:
             pairs += 1
-            yield both[source] or "", both[target] or "", number
+            yield texts[first], texts[second], number
         if len(known) <= _SHOWN:
             known.update(dict.fromkeys(texts))
     if number == 0:
@@ -169,13 +185,16 @@ def _text(segment: Element) -> str:
     return "".join(segment.itertext())
 
 
-def _in_language(texts: dict[str, str], wanted: str) -> str | None:
-    """Return the text in a language, or else in a variety of it."""
-    wanted = _plain(wanted)
-    plain = [(_plain(language), text) for language, text in texts.items()]
-    exact = [text for language, text in plain if language == wanted]
-    varieties = [text for language, text in plain if language.startswith(f"{wanted}-")]
-    return next(iter(exact + varieties), None)
+def _taken(texts: Iterable[str], source: str, target: str) -> tuple[str | None, str | None]:
+    """Return which languages of a unit stand for the two that are wanted: never one for both, as a copy is no pair."""
+    first = next((own for own in _varieties(texts, source) if _plain(own) != _plain(target)), None)
+    return first, next((own for own in _varieties(texts, target) if own != first), None)
+
+
+def _varieties(texts: Iterable[str], wanted: str) -> list[str]:
+    """Return a language as a unit spells it, and then the varieties of it."""
+    exact = [own for own in texts if _plain(own) == _plain(wanted)]
+    return exact + [own for own in texts if _plain(own).startswith(f"{_plain(wanted)}-")]
 
 
 def _plain(language: str) -> str:

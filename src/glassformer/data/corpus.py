@@ -3,7 +3,8 @@
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
+from io import StringIO
 from itertools import chain, islice
 from pathlib import Path
 from typing import Literal
@@ -14,19 +15,20 @@ from numpy.typing import NDArray
 from glassformer.config.data import Format, TextConfig
 from glassformer.config.run import Config, with_sizes
 from glassformer.config.train import TrainConfig
-from glassformer.data.examples import Examples, Pairs, Windows
+from glassformer.data.examples import Examples, Pairs, Windows, what_is_left_out
 from glassformer.data.feed import DrawnFeed, ExampleFeed, Feed
-from glassformer.data.readers import Example, format_of, read_examples
-from glassformer.data.store import Rows, kept, name_of, stored
+from glassformer.data.readers import PIECE, Example, format_of, read_examples, whole_texts
+from glassformer.data.store import Rows, Sources, kept, stored
 from glassformer.data.tasks import Reversal, task_of
 from glassformer.errors import ConfigError, DataError
 from glassformer.text.learn import tokenizer_for
-from glassformer.text.lines import whole_text
+from glassformer.text.lines import one_line
 from glassformer.text.tokenizer import TextError, Tokenizer
 from glassformer.text.vocabularies import Vocabularies
 
 Split = Literal["train", "validation", "test"]
 CHUNK = 4096  # examples that are cut into tokens together
+TOGETHER = 16  # pieces of a text: a million characters, about
 MOST_CLASSES = 1000
 
 
@@ -47,7 +49,7 @@ class Corpus:
         """
         if config.data is None:
             raise ConfigError("there is nothing to train on: the configuration has no [data] part")
-        self.data, self._kind = config.data, config.model.kind
+        self.data, self._kind, self._sources = config.data, config.model.kind, Sources()
         self._task = None if config.data.task is None else task_of(config.data)
         self._check_task(config)
         self._format = None if config.data.task else _format(config)
@@ -75,8 +77,9 @@ class Corpus:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A name of the training examples, which others would not have; of a task's, which never change, none."""
-        return "" if self._task is not None else self._cache_name("train")
+        """A name of the examples to learn from and to validate on; of a task's, which never change, none."""
+        splits: tuple[Split, ...] = ("train", "validation")
+        return "" if self._task is not None else " ".join(self._cache_name(one) for one in splits if self.has(one))
 
     @property
     def is_plain_text(self) -> bool:
@@ -110,10 +113,7 @@ class Corpus:
         """
         words, data = self.vocabularies, self.data
         if data.window is not None:
-            counts: Counter[str] = Counter()
-            rows, counts = stored(
-                self._cache_name(split), ("text",), words.target.size, lambda counts: self._cut_stream(split, counts)
-            )
+            rows, counts = stored(self._cache_name(split), ("text",), words.target.size, partial(self._made, split))
             return Windows(rows["text"], data.window, counts=counts)
         if data.task is not None:
             counts = Counter()
@@ -121,25 +121,25 @@ class Corpus:
             sides = [Rows.of([row for part in parts for row in part[side]]) for side in (0, 1)]
             rows = dict(zip(("source", "target"), sides, strict=True))
         else:
-            rows, counts = stored(
-                self._cache_name(split),
-                ("source", "target"),
-                max(words.source.size, words.target.size),
-                lambda counts: self._cut_pairs(self.read(split, counts), counts),
-            )
-        found = Pairs(
-            self.config.model,
-            rows["source"],
-            rows["target"],
-            start=words.target.start_id,
-            end=words.target.end_id,
-            counts=counts,
-            max_length=data.max_length,
-            truncate=data.truncate,
-        )
+            largest = max(words.source.size, words.target.size)
+            rows, counts = stored(self._cache_name(split), ("source", "target"), largest, partial(self._made, split))
+        found = self._pairs(rows["source"], rows["target"], counts)
         if not len(found):
-            raise DataError(f"nothing is left of the {split} examples: {_told(counts)}")
+            told = what_is_left_out(counts, held_out=None if split == "test" else data.held_out)
+            raise DataError(f"nothing is left of the {split} examples: {told}")
         return found
+
+    def _pairs(self, source: Rows, target: Rows, counts: Counter[str]) -> Pairs:
+        return Pairs(
+            self.config.model,
+            source,
+            target,
+            start=self.vocabularies.target.start_id,
+            end=self.vocabularies.target.end_id,
+            counts=counts,
+            max_length=self.data.max_length,
+            truncate=self.data.truncate,
+        )
 
     def read(self, split: Split, counts: Counter[str] | None = None) -> Iterator[Example]:
         """Yield the examples of a split as text; what the format itself leaves out is counted.
@@ -161,30 +161,35 @@ class Corpus:
         else:
             yield from (example for example in found if _is_held_out(example.source, share) == (split == "validation"))
 
-    def texts(self, split: Split, most: int | None = None) -> tuple[list[str], list[list[str]]]:
+    def texts(
+        self, split: Split, most: int | None = None, *, only_learnable: bool = False
+    ) -> tuple[list[str], list[list[str]]]:
         """Return sources and their references, or texts and their classes; blank ones are left out.
 
         Lines of one source and different targets are one source with several references; a classifier's are not.
+        References are what a file of lines can hold: a newline in one becomes a blank.
 
         Args:
             split: Which examples.
-            most: The first so many sources; None: all.
+            most: So many sources, drawn from all of them, always the same; None: all.
+            only_learnable: Leave out what the examples for the loss leave out, such as what is too long.
 
         """
-        lines = [(example.source.strip(), (example.target or "").strip()) for example in self.read(split)]
-        lines = [(source, target) for source, target in lines if source and target]
-        if self._kind == "encoder":
-            return [source for source, _ in lines[:most]], [[target] for _, target in lines[:most]]
-        references: dict[str, dict[str, None]] = {}
-        for source, target in lines:
-            references.setdefault(source, {})[target] = None
-        told: set[str] = set()
-        sources = []
-        for source, _ in lines:
-            if len(references[source]) == 1 or source not in told:
-                sources.append(source)
-            told.add(source)
-        return sources[:most], [list(references[source]) for source in sources[:most]]
+        examples = [e for e in self.read(split) if e.source.strip() and (e.target or "").strip()]
+        rows = [[example] for example in examples] if self._kind == "encoder" else _by_source(examples)
+        if most is not None and most < len(rows):  # the first ones may all be of one kind
+            drawn = np.random.default_rng(0).choice(len(rows), most, replace=False)
+            rows = [rows[i] for i in sorted(drawn)]
+        if only_learnable:
+            rows = [kept for row in rows if (kept := [example for example in row if self._is_learnable(example)])]
+        targets = [list(dict.fromkeys(one_line(example.target or "") for example in row)) for row in rows]
+        if self._kind == "encoder":  # the name of a class has no blanks around it
+            targets = [[target.strip() for target in row] for row in targets]
+        return [row[0].source for row in rows], targets
+
+    def _is_learnable(self, example: Example) -> bool:
+        sources, targets = next(self._cut_pairs([example], Counter()))
+        return bool(targets) and len(self._pairs(Rows.of(sources), Rows.of(targets), Counter())) == 1
 
     def _check_task(self, config: Config) -> None:
         """Refuse a model that is not of the task's kind."""
@@ -219,9 +224,16 @@ class Corpus:
         }[what]
         if config.file is not None or config.kind == "bytes":
             return tokenizer_for(config, texts, start=start)
-        how = (self._format, self.data.source, self.data.target, self.data.held_out, what, start)
-        name = name_of(self._paths("train"), repr(how), config.model_dump_json())
-        return Tokenizer.load(kept(f"{name}.json", lambda path: tokenizer_for(config, texts, start=start).save(path)))
+        side = f"pieces of {PIECE}" if what == "text" else what
+        how = (self._format, self.data.source, self.data.target, self.data.held_out, side, start)
+        name = self._sources.name(self._paths("train"), repr(how), config.model_dump_json())
+
+        def made() -> str:
+            learnt = tokenizer_for(config, texts, start=start)
+            self._sources.check(self._paths("train"))
+            return learnt.json
+
+        return Tokenizer.load(kept(f"{name}.json", made))
 
     def _classes(self) -> tuple[str, ...]:
         names = sorted({(example.target or "").strip() for example in self.read("train")} - {""})
@@ -236,18 +248,21 @@ class Corpus:
         return tuple(names)
 
     def stream(self, split: Split) -> Iterator[str]:
-        """Yield the plain text of a split, in pieces."""
+        """Yield the plain text of a split, in pieces that are cut into tokens each."""
         yield from chain.from_iterable(self._texts_of_stream(split))
 
     def _texts_of_stream(self, split: Split) -> Iterator[Iterator[str]]:
-        """Yield the text of each file, in pieces; with held_out, that part of all files together."""
-        paths, share = self._paths(split), self.data.held_out
-        if share is None or split == "test":
-            yield from (whole_text(path) for path in paths)
-            return
-        n_characters = sum(len(piece) for path in paths for piece in whole_text(path))
-        border, pieces = int(n_characters * (1 - share)), chain.from_iterable(map(whole_text, paths))
-        yield _part(pieces, 0, border) if split == "train" else _part(pieces, border, n_characters)
+        """Yield the text of each file, in pieces; with held_out, what this side has of it, if anything."""
+        held_out = None if split == "test" else self.data.held_out
+        return whole_texts(self._paths(split), held_out, is_held_out=split == "validation")
+
+    def _made(self, split: Split, counts: Counter[str]) -> Iterator[list[list[list[int]]]]:
+        """Yield the ids of a split, to be kept if the files are still those that named them."""
+        if self.data.window is None:
+            yield from self._cut_pairs(self.read(split, counts), counts)
+        else:
+            yield from self._cut_stream(split, counts)
+        self._sources.check(self._paths(split))
 
     def _cut_stream(self, split: Split, counts: Counter[str]) -> Iterator[list[list[list[int]]]]:
         """Yield the ids of a whole text; between two files stands an end token."""
@@ -255,15 +270,26 @@ class Corpus:
         for number, text in enumerate(self._texts_of_stream(split)):
             if number:
                 yield [[[tokenizer.end_id]]]
-            while chunk := list(islice(text, CHUNK)):
+            before = ""
+            while chunk := list(islice(text, TOGETHER)):
                 try:
-                    rows = tokenizer.encode_batch(chunk)
-                except TextError as error:
-                    number = counts["lines"] + error.index + 1
-                    raise DataError(f"line {number} of the {split} text: {error.reason}") from None
-                counts["lines"] += len(chunk)
+                    rows = tokenizer.encode_pieces(chunk, before)
+                except TextError:
+                    self._refuse_line("".join(chunk), split, counts["lines"])
+                    raise
+                before = chunk[-1]
+                counts["lines"] += sum(piece.count("\n") for piece in chunk)
                 _count_unknown(counts, "target", rows, tokenizer)
                 yield [rows]
+            counts["lines"] += bool(before) and not before.endswith("\n")
+
+    def _refuse_line(self, text: str, split: Split, lines: int) -> None:
+        """Say which line of a text, after so many others, the vocabulary cannot read."""
+        try:
+            self.vocabularies.target.encode_batch(list(StringIO(text)))
+        except TextError as error:
+            number = lines + error.index + 1
+            raise DataError(f"line {number} of the {split} text: {error.reason}") from None
 
     def _cut_pairs(self, examples: Iterable[Example], counts: Counter[str]) -> Iterator[list[list[list[int]]]]:
         """Yield the ids of both sides; examples with a blank side are left out and counted."""
@@ -310,8 +336,10 @@ class Corpus:
         """Name the ids of a split by all that they depend on."""
         words, data = self.vocabularies, self.data
         held_out = None if data.held_out is None or split == "test" else (split, data.held_out)
-        how = (self._format, data.source, data.target, held_out, self._kind == "encoder", data.window is None)
-        return name_of(self._paths(split), repr(how), repr(words.classes), words.source.json, words.target.json)
+        cut = data.window is None or PIECE
+        how = (self._format, data.source, data.target, held_out, self._kind == "encoder", cut)
+        others = repr(how), repr(words.classes), words.source.json, words.target.json
+        return self._sources.name(self._paths(split), *others)
 
 
 def _format(config: Config) -> Format:
@@ -336,14 +364,18 @@ def _is_held_out(source: str, share: float) -> bool:
     return int.from_bytes(digest, "big") < share * 2**64
 
 
-def _part(pieces: Iterable[str], start: int, end: int) -> Iterator[str]:
-    """Yield the characters from `start` to `end` of a text that comes in pieces."""
-    place = 0
-    for piece in pieces:
-        part = piece[max(0, start - place) : max(0, end - place)]
-        place += len(piece)
-        if part:
-            yield part
+def _by_source(examples: Sequence[Example]) -> list[list[Example]]:
+    """Put the examples of one source together where their targets differ; equal ones stay apart, as they came."""
+    rows: dict[str, list[Example]] = {}
+    for example in examples:
+        rows.setdefault(example.source, []).append(example)
+    differ = {source for source, row in rows.items() if len({example.target for example in row}) > 1}
+    first = {source: row[0] for source, row in rows.items()}
+    return [
+        rows[example.source] if example.source in differ else [example]
+        for example in examples
+        if example.source not in differ or example is first[example.source]
+    ]
 
 
 def _both_sides(examples: Iterable[Example]) -> Iterator[str]:
@@ -357,8 +389,3 @@ def _count_unknown(counts: Counter[str], side: str, rows: Sequence[Sequence[int]
     counts[f"{side}_tokens"] += sum(map(len, rows))
     if tokenizer.unknown_id is not None:
         counts[f"{side}_unknown"] += sum(row.count(tokenizer.unknown_id) for row in rows)
-
-
-def _told(counts: Counter[str]) -> str:
-    names = {"read": "read", "blank": "with a blank side", "too_long": "too long", "unknown_class": "of unknown class"}
-    return ", ".join(f"{counts[key]} {name}" for key, name in names.items())

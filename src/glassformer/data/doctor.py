@@ -14,7 +14,9 @@ from typing import get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from glassformer.data.catalogues import listed
 from glassformer.data.corpus import CHUNK, Corpus, Split
+from glassformer.data.examples import left_out
 from glassformer.data.findings import (
     ODD,
     RATIO,
@@ -24,10 +26,8 @@ from glassformer.data.findings import (
     Side,
     SplitReport,
     fast_findings,
-    left_out,
     of_classes,
     of_texts,
-    some_of,
 )
 from glassformer.data.readers import Example
 from glassformer.errors import DataError
@@ -229,7 +229,7 @@ def _of_windows(corpus: Corpus, split: Split) -> tuple[SplitReport, list[Finding
     found = fast_findings(counts, examples.lengths)
     new = _characters(corpus, split) - _characters(corpus, "train") if split != "train" else set()
     if new:
-        text = f"{len(new):,} of its characters do not stand in train: {some_of(map(repr, sorted(new)))}"
+        text = f"{len(new):,} of its characters do not stand in train: {listed(map(repr, sorted(new)), SHOWN)}"
         found.append(Finding("note", text))
     unseen = "".join(sorted(new))
     return SplitReport(split, counts["lines"], len(examples), sides=(side,), unseen=unseen), found

@@ -1,7 +1,7 @@
 """Examples as token ids: how long each is, and how some of them become a batch."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -13,6 +13,13 @@ from glassformer.data.store import Rows
 from glassformer.errors import DataError
 
 Lengths = NDArray[np.integer]
+SIDES = ("source", "target")
+LEFT_OUT = {
+    "blank": "one side is blank",
+    "too_long": "longer than data.max_length, or the model's positions, allow",
+    "unknown_class": "of a class that the model does not have",
+}
+OTHER_COUNTS = {"read", "cut", "lines", *(f"{side}_{what}" for side in SIDES for what in ("tokens", "unknown"))}
 
 
 class Examples(Protocol):
@@ -149,3 +156,17 @@ class Windows:
         begins = [self._first + int(i) * self._window for i in rows]
         texts = [self._text.flat(start, start + self._window + 1) for start in begins]
         return continuations([()] * len(texts), texts, start=None, end=None)
+
+
+def what_is_left_out(counts: Mapping[str, int], *, held_out: float | None) -> str:
+    """Say what was read and what was left out of it, and whose the rest is."""
+    told = [f"{counts['read']:,} read"]
+    told += [f"{n:,} left out: {LEFT_OUT.get(reason, reason)}" for reason, n in left_out(counts).items()]
+    if held_out is not None:
+        told.append(f"data.held_out={held_out} is the share of validation, the rest is that of train")
+    return "; ".join(told)
+
+
+def left_out(counts: Mapping[str, int]) -> dict[str, int]:
+    """Return how many examples were left out, by reason: those of LEFT_OUT, and what a format skips (fuzzy, …)."""
+    return {reason: n for reason, n in counts.items() if n and reason not in OTHER_COUNTS}

@@ -1,12 +1,13 @@
 """What is to be said about examples: the numbers, from where on they are worth a sentence, and the sentences."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 
-from glassformer.data.examples import Lengths
+from glassformer.data.catalogues import listed
+from glassformer.data.examples import LEFT_OUT, SIDES, Lengths, left_out
 
 Severity = Literal["error", "warning", "note"]  # training refuses or is senseless; look at it; good to know
 
@@ -21,14 +22,6 @@ MOST_REPEATED = 0.1  # of the training examples; some come with every corpus
 FEWEST = 10  # examples of a class, below which it is hardly learnt
 UNEVEN = 20  # times as many examples of the largest class as of the smallest: balance them
 SHOWN = 3  # places, or names, that a sentence shows
-
-LEFT_OUT = {
-    "blank": "one side is blank",
-    "too_long": "longer than data.max_length, or the model's positions, allow",
-    "unknown_class": "of a class that no training example has",
-}
-SIDES = ("source", "target")
-OTHER_COUNTS = {"read", "cut", "lines", *(f"{side}_{what}" for side in SIDES for what in ("tokens", "unknown"))}
 
 # what is odd: the share of the examples beyond which it is a warning, and its sentence
 ODD = {
@@ -129,18 +122,13 @@ def fast_findings(
     return findings
 
 
-def left_out(counts: Mapping[str, int]) -> dict[str, int]:
-    """Return how many examples were left out, by reason: those of LEFT_OUT, and what a format skips (fuzzy, …)."""
-    return {reason: n for reason, n in counts.items() if n and reason not in OTHER_COUNTS}
-
-
 def of_texts(report: SplitReport, n: int) -> list[Finding]:
     """Say what is odd about the n texts, or pairs, of a split."""
     findings = []
     for name, (most, verb, what) in ODD.items():
         if (places := report.odd[name]).count:
             text = f"{_examples(places.count, n, {'have': 'has', 'hold': 'holds'}[verb], verb)} {what}"
-            findings.append(Finding("warning" if places.count > most * n else "note", f"{text} {_listed(places)}"))
+            findings.append(Finding("warning" if places.count > most * n else "note", f"{text} {_at(places)}"))
     if report.duplicates:
         text = f"{_examples(report.duplicates, n, 'is a repetition', 'are repetitions')} of an earlier one"
         findings.append(Finding("warning" if report.duplicates > MOST_REPEATED * n else "note", text))
@@ -155,7 +143,7 @@ def of_texts(report: SplitReport, n: int) -> list[Finding]:
         what = "sources" if report.sides[0].name == "source" else "texts"
         same = f", {pairs.count:,} with the same {'class' if report.classes else 'target'}" if pairs is not None else ""
         text = f"{sources.count:,} of {n:,} {what} stand in the training examples too{same}"
-        findings.append(Finding("warning", f"{text} {_listed(sources)}"))
+        findings.append(Finding("warning", f"{text} {_at(sources)}"))
     return findings
 
 
@@ -167,10 +155,10 @@ def of_classes(report: SplitReport, *, balanced: bool) -> list[Finding]:
     findings, n, most = [], report.classes[smallest], report.classes[largest]
     if report.split != "train":
         if missing := [name for name, count in report.classes.items() if not count]:
-            findings.append(Finding("note", f"no example has the class {some_of(map(repr, missing))}"))
+            findings.append(Finding("note", f"no example has the class {listed(map(repr, missing), SHOWN)}"))
         return findings
     if few := [f"{name!r} ({count})" for name, count in report.classes.items() if count < FEWEST]:
-        text = f"fewer than {FEWEST} examples are too few to learn a class from: {some_of(few)}"
+        text = f"fewer than {FEWEST} examples are too few to learn a class from: {listed(few, SHOWN)}"
         findings.append(Finding("warning", text))
     if most > UNEVEN * n and not balanced:
         text = f"{most:,} examples have the class {largest!r}, {n:,} the class {smallest!r}"
@@ -186,11 +174,5 @@ def _percent(share: float) -> str:
     return f"{100 * share:.1f} %"
 
 
-def _listed(places: Places) -> str:
+def _at(places: Places) -> str:
     return f"({'; '.join(places.first)}{'; …' if places.count > len(places.first) else ''})"
-
-
-def some_of(names: Iterable[str]) -> str:
-    """List the first of some names."""
-    listed = list(names)
-    return ", ".join(listed[:SHOWN]) + (", …" if len(listed) > SHOWN else "")

@@ -5,13 +5,13 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-Rows = NDArray[np.int64]  # places of examples
+Indices = NDArray[np.int64]  # places of examples
 POOL = 100  # batches, about, whose examples are sorted by length together
 
 
 def epoch_plan(
     lengths: NDArray[np.integer], *, seed: int, epoch: int, batch_size: int | None, batch_tokens: int | None
-) -> Iterator[Rows]:
+) -> Iterator[Indices]:
     """Yield the batches of one epoch: every example once, those of like length together, in random order.
 
     The examples are shuffled, taken in pools of about 100 batches, sorted by length in each, cut into batches, and the
@@ -39,13 +39,17 @@ def epoch_plan(
 
 def in_order(
     lengths: NDArray[np.integer], *, batch_size: int | None = None, batch_tokens: int | None = None
-) -> Iterator[Rows]:
+) -> Iterator[Indices]:
     """Yield batches of all examples, the shortest first: for measuring, where the order does not matter."""
     yield from _cut(lengths, np.arange(len(lengths)), batch_size, batch_tokens)
 
 
-def heaviest(lengths: NDArray[np.integer], *, batch_size: int | None, batch_tokens: int | None) -> Rows:
+def heaviest(
+    lengths: NDArray[np.integer], *, batch_size: int | None, batch_tokens: int | None, side: int | None = None
+) -> Indices:
     """Return a batch that no batch of any epoch passes in rows times the square of the longest length.
+
+    Or, with a side, in rows times the longest length of that side alone.
 
     With `batch_tokens` it need not hold the longest example: two of 5 tokens are more than one of 6 where 10 may stand
     together.
@@ -58,6 +62,10 @@ def heaviest(lengths: NDArray[np.integer], *, batch_size: int | None, batch_toke
         n = np.maximum(1, batch_tokens // np.maximum(1, values.astype(np.int64)))
     n = np.minimum(n, up_to)
     weights = n * values.astype(np.int64) ** 2
+    if side is not None:
+        widest = np.zeros(len(values), np.int64)  # of that side, among the rows of each length
+        np.maximum.at(widest, np.searchsorted(values, longest), lengths[:, side])
+        weights = n * widest
     best = int(np.flatnonzero(weights == weights.max())[-1])  # of equals that with the longest rows
     first = int(np.searchsorted(up_to, up_to[best] - n[best], side="right"))  # the shortest length in it
     rows = np.flatnonzero((longest >= values[first]) & (longest <= values[best]))
@@ -68,13 +76,15 @@ def _longest(lengths: NDArray[np.integer]) -> NDArray[np.integer]:
     return lengths if lengths.ndim == 1 else lengths.max(axis=1)
 
 
-def _by_length(lengths: NDArray[np.integer]) -> Rows:
+def _by_length(lengths: NDArray[np.integer]) -> Indices:
     """Return the order of the longest sides, the shortest first; the others break ties, and then the places."""
     longest = _longest(lengths)
     return np.lexsort((longest,) if lengths.ndim == 1 else (*lengths.T, longest))  # the last key counts most
 
 
-def _cut(lengths: NDArray[np.integer], rows: Rows, batch_size: int | None, batch_tokens: int | None) -> Iterator[Rows]:
+def _cut(
+    lengths: NDArray[np.integer], rows: Indices, batch_size: int | None, batch_tokens: int | None
+) -> Iterator[Indices]:
     """Sort examples by length, stably, and cut them into batches."""
     own = lengths[rows]
     order = _by_length(own)

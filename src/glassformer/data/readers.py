@@ -6,7 +6,7 @@ A line ends at a newline and at nothing else; files are UTF-8 and may be packed 
 import csv
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from glassformer.config.data import Format
 from glassformer.data.catalogues import listed, po_messages, tmx_units
 from glassformer.errors import DataError, nearest
-from glassformer.text.lines import has_surrogate, text_lines, uneven
+from glassformer.text.lines import has_surrogate, text_lines, uneven, whole_text
 
 _ENDINGS: dict[str, Format] = {
     ".tsv": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".po": "po", ".tmx": "tmx",
@@ -25,6 +25,7 @@ _JSON_KINDS = {
     dict: "an object",
 }  # fmt: skip
 _LONGEST_FIELD = 2**31 - 1  # the most that csv takes on every system
+PIECE = 2**16  # characters of a text that are cut into tokens as one, or more
 Row = tuple[str, str | None, int]
 
 
@@ -95,6 +96,60 @@ def read_examples(
     for path in paths:
         for source_text, target_text, number in _rows(path, format, names=(source, target), skipped=skipped):
             yield Example(source_text, target_text, path, number, counted)
+
+
+def whole_texts(paths: Sequence[Path], held_out: float | None, *, is_held_out: bool) -> Iterator[Iterator[str]]:
+    """Yield the text of each file, in pieces.
+
+    Args:
+        paths: Of the files.
+        held_out: The share at the end of all files together that is kept apart; None: everything is wanted.
+        is_held_out: Whether that share is wanted, or the rest. A file that has no part in it is left out.
+
+    """
+    if held_out is None:
+        yield from (pieces(whole_text(path)) for path in paths)
+        return
+    sizes = [sum(map(len, whole_text(path))) for path in paths]
+    border = int(sum(sizes) * (1 - held_out))  # counted from where the next file begins
+    for path, size in zip(paths, sizes, strict=True):
+        start, end = (max(border, 0), size) if is_held_out else (0, min(border, size))
+        if start < end:
+            yield pieces(_part(whole_text(path), start, end))
+        border -= size
+
+
+def pieces(lines: Iterable[str]) -> Iterator[str]:
+    """Join lines to long pieces that no token reaches across: white space is where tokenizers part a text.
+
+    A piece ends after a newline that stands between two other characters. Some tokenizers take a full stop and the
+    newlines after it as one token, others all white space but the last before a word, and this suits both. Where every
+    line has a blank one beside it, or is indented, a piece ends before the newline.
+    """
+    held: list[str] = []
+    size = 0
+    for line in lines:
+        if size >= PIECE and held[-1][-2:-1].strip():
+            if line[0].strip():
+                yield "".join(held)
+                held, size = [], 0
+            elif size >= 2 * PIECE:
+                yield "".join(held)[:-1]
+                held, size = ["\n"], 1
+        held.append(line)
+        size += len(line)
+    if held:
+        yield "".join(held)
+
+
+def _part(texts: Iterable[str], start: int, end: int) -> Iterator[str]:
+    """Yield the characters from `start` to `end` of a text that comes in several."""
+    place = 0
+    for text in texts:
+        own = text[max(0, start - place) : max(0, end - place)]
+        place += len(text)
+        if own:
+            yield own
 
 
 def _rows(path: Path, format: Format, *, names: tuple[str | None, str | None], skipped: Counter[str]) -> Iterator[Row]:

@@ -10,16 +10,15 @@ import shutil
 import tempfile
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from glassformer.errors import CheckpointError, DataError
+from glassformer.files import write_text
 
 VERSION = 1  # of the layout on disk
 Unsigned = np.dtype[np.uint16] | np.dtype[np.uint32]
@@ -70,50 +69,58 @@ class Rows:
         return int(self._starts[-1])
 
 
-class _Writing:
-    """A file of rows while it is written."""
-
-    def __init__(self, directory: Path, name: str, dtype: Unsigned) -> None:
-        self._dtype = dtype
-        self._ids: BinaryIO = (directory / f"{name}.ids").open("wb")
-        self._lengths: BinaryIO = (directory / f"{name}.lengths").open("wb")
-
-    def __enter__(self) -> "_Writing":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._ids.close()
-        self._lengths.close()
-
-    def add(self, rows: Sequence[Sequence[int]]) -> None:
-        self._lengths.write(np.array([len(row) for row in rows], np.uint32).tobytes())
-        for row in rows:
-            self._ids.write(np.array(row, self._dtype).tobytes())
-
-
 def cache_directory() -> Path:
     """Return where token ids are kept: GLASSFORMER_CACHE, or glassformer/ in the user's folder for caches."""
     own = os.environ.get("GLASSFORMER_CACHE")
     return Path(own) if own else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "glassformer"
 
 
-def name_of(paths: Iterable[Path], *others: str) -> str:
-    """Return a name that changes with the content of the files and with all else that makes the ids.
+class Sources:
+    """Files that the content of the cache is made from: each is read for its name once, and may not change then."""
 
-    Raises:
-        DataError: A file cannot be read.
+    def __init__(self) -> None:
+        self._seen: dict[Path, tuple[tuple[int, int] | None, bytes]] = {}
 
-    """
-    digest = hashlib.sha256(repr((VERSION, others)).encode())
-    for path in paths:
-        try:
-            with path.open("rb") as file:
-                digest.update(hashlib.file_digest(file, "sha256").digest())
-        except OSError as error:
-            raise DataError(f"cannot read {path}: {error.strerror or error}") from error
-    return digest.hexdigest()[:32]
+    def name(self, paths: Iterable[Path], *others: str) -> str:
+        """Return a name that changes with the content of the files and with all else that makes the ids.
+
+        Raises:
+            DataError: A file cannot be read.
+
+        """
+        digest = hashlib.sha256(repr((VERSION, others)).encode())
+        for path in paths:
+            if path not in self._seen:
+                self._seen[path] = _state(path), _digest(path)  # in this order: a change while it is read is one too
+            digest.update(self._seen[path][1])
+        return digest.hexdigest()[:32]
+
+    def check(self, paths: Iterable[Path]) -> None:
+        """Refuse what was made from files that are no longer those that were named: the name would lie for ever.
+
+        Raises:
+            DataError: A file has changed, and which.
+
+        """
+        for path in paths:
+            if _state(path) != self._seen[path][0]:
+                raise DataError(f"{path} changed while it was read; run the same command again")
+
+
+def _state(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size
+
+
+def _digest(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").digest()
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
 
 
 Make = Callable[[Counter[str]], Iterator[Sequence[Sequence[Sequence[int]]]]]
@@ -135,16 +142,43 @@ def stored(name: str, sides: Sequence[str], largest_id: int, make: Make) -> tupl
     place = cache_directory() / name
     dtype: Unsigned = np.dtype(np.uint16) if largest_id < 2**16 else np.dtype(np.uint32)
     about = place / "about.json"
-    try:
-        if not about.is_file():
-            _write(place, sides, dtype, make)
+    if not about.is_file():
+        _write(place, sides, dtype, make)
+    with _keeping(place):
         counts = Counter(json.loads(about.read_text(encoding="utf-8")))
         lengths = {side: np.fromfile(place / f"{side}.lengths", np.uint32) for side in sides}
         rows = {side: Rows(lengths[side], place / f"{side}.ids", dtype.name) for side in sides}
         for side in sides:
             if (place / f"{side}.ids").stat().st_size != rows[side].size * dtype.itemsize:
                 raise ValueError(f"{side}.ids is damaged")
-        return rows, counts
+    return rows, counts
+
+
+def kept(name: str, make: Callable[[], str]) -> Path:
+    """Return a file of the cache, with the text that `make` gives if it is not there.
+
+    Raises:
+        DataError: The cache cannot be written.
+
+    """
+    path = cache_directory() / name
+    if not path.is_file():
+        text = make()
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_text(path, text)
+        except (OSError, CheckpointError) as error:
+            raise DataError(
+                f"cannot keep a vocabulary: {error}; name another place in the environment variable GLASSFORMER_CACHE"
+            ) from error
+    return path
+
+
+@contextmanager
+def _keeping(place: Path) -> Iterator[None]:
+    """Say what the cache did not do: only its own files are touched here, none that ids are made from."""
+    try:
+        yield
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise DataError(
@@ -153,45 +187,39 @@ def stored(name: str, sides: Sequence[str], largest_id: int, make: Make) -> tupl
         ) from error
 
 
-def kept(name: str, make: Callable[[Path], None]) -> Path:
-    """Return a file of the cache; `make` writes it, whole, if it is not there.
-
-    Raises:
-        DataError: The cache cannot be written.
-
-    """
-    path = cache_directory() / name
-    if not path.is_file():
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            make(path)
-        except (OSError, CheckpointError) as error:
-            raise DataError(
-                f"cannot keep a vocabulary: {error}; name another place in the environment variable GLASSFORMER_CACHE"
-            ) from error
-    return path
-
-
 def _write(place: Path, sides: Sequence[str], dtype: Unsigned, make: Make) -> None:
     """Make the rows in a folder of their own, and give it its name when it is whole."""
-    place.parent.mkdir(parents=True, exist_ok=True)
-    counts: Counter[str] = Counter()
-    temporary = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))
+    with _keeping(place):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        own = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))
+    new, counts = own / "new", Counter[str]()
     try:
-        with ExitStack() as opened:
-            files = [opened.enter_context(_Writing(temporary, side, dtype)) for side in sides]
-            for some in make(counts):
-                for file, rows in zip(files, some, strict=True):
-                    file.add(rows)
-        (temporary / "about.json").write_text(json.dumps(counts), encoding="utf-8")
-        try:
-            temporary.rename(place)
-        except OSError:  # something stands there
-            if (place / "about.json").is_file():  # another process was faster, and reads what it made
-                return
-            remains = temporary.with_suffix(".old")  # moved aside first: nobody sees half of a folder
-            place.rename(remains)
-            temporary.rename(place)
-            shutil.rmtree(remains, ignore_errors=True)
+        with _keeping(place):
+            new.mkdir(mode=0o700)
+            _append(new, dict.fromkeys(sides, ()), dtype)  # the files, even if there are no rows
+        for some in make(counts):
+            with _keeping(place):
+                _append(new, dict(zip(sides, some, strict=True)), dtype)
+        with _keeping(place):
+            (new / "about.json").write_text(json.dumps(counts), encoding="utf-8")
+            _rename(new, place)
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        shutil.rmtree(own, ignore_errors=True)
+
+
+def _append(folder: Path, rows: Mapping[str, Sequence[Sequence[int]]], dtype: Unsigned) -> None:
+    for side, some in rows.items():
+        with (folder / f"{side}.ids").open("ab") as ids:
+            ids.writelines(np.array(row, dtype).tobytes() for row in some)
+        with (folder / f"{side}.lengths").open("ab") as lengths:
+            lengths.write(np.array([len(row) for row in some], np.uint32).tobytes())
+
+
+def _rename(new: Path, place: Path) -> None:
+    """Give a folder its name; one that stands there and is whole stays, as another process may be reading it."""
+    try:
+        new.rename(place)
+    except OSError:  # something stands there
+        if not (place / "about.json").is_file():
+            place.rename(new.with_name("old"))  # moved aside first: nobody sees half of a folder
+            new.rename(place)

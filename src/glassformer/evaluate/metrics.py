@@ -156,7 +156,8 @@ METRICS = {
     "accuracy": Metric(_match_rows, _ratio),
     "macro_f1": Metric(_class_rows, _macro_f1),
 }
-OF_LABELS = ("accuracy", "macro_f1", "confusion")  # one true label a line
+OF_CLASSES = ("accuracy", "macro_f1")
+OF_LABELS = (*OF_CLASSES, "confusion")  # one true label a line
 
 
 def metric_for(name: str, hypotheses: Lines, references: References) -> Metric:

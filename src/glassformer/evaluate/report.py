@@ -12,7 +12,7 @@ from typing import Any
 from glassformer.decode.rules import Rules
 from glassformer.decode.score import perplexity, score
 from glassformer.errors import DataError, DecodingError
-from glassformer.evaluate.metrics import Confusion, Measured, confusion, measure, metric_for
+from glassformer.evaluate.metrics import OF_CLASSES, Confusion, Measured, confusion, measure, metric_for
 from glassformer.evaluate.paired import Compared, compare
 from glassformer.files import write_text
 from glassformer.run import Run
@@ -20,7 +20,6 @@ from glassformer.text.lines import one_line, read_lines
 from glassformer.writer import Writer
 
 OF_TEXT = ("bleu", "chrf", "exact_match", "token_error_rate")
-OF_CLASSES = ("accuracy", "macro_f1")
 
 
 @dataclass(frozen=True)

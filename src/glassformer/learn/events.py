@@ -41,7 +41,7 @@ class Evaluated:
     step: int
     epoch: int
     rate: float  # the learning rate that the step used
-    loss: float  # with label smoothing, mean over all labels since the look before
+    loss: float | None  # with label smoothing, mean over all labels since the look before; None: no step went well
     validation_loss: float | None  # plain cross-entropy over all tokens; None: there are no validation examples
     metric: float | None  # of what the model wrote; None: the loss is the metric
     is_best: bool

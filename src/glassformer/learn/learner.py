@@ -5,12 +5,15 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
+from torch.distributed.fsdp import FSDPModule
 
 from glassformer.config.train import TrainConfig
 from glassformer.data.batch import Batch
 from glassformer.errors import TrainingError
+from glassformer.learn.distributed import Processes, as_sharded_as, own_part, share_gradients, whole
 from glassformer.learn.loss import Objective
 from glassformer.model.transformer import Transformer
 
@@ -34,18 +37,25 @@ class Counters:
 class Update:
     """What one step did."""
 
-    loss: float  # sum over its labels
+    loss: float  # sum over its labels, those of all processes
     n_labels: float  # or the sum of their weights
     gradient_norm: float  # of all gradients together, before they are clipped
     skipped: bool
 
 
 class Learner:
-    """A model and what changes it."""
+    """A model and what changes it.
 
-    def __init__(self, model: Transformer, settings: TrainConfig, objective: Objective) -> None:
+    Of several processes each has a learner of its own, and calls the same methods at the same time.
+    """
+
+    def __init__(
+        self, model: Transformer, settings: TrainConfig, objective: Objective, processes: Processes | None = None
+    ) -> None:
         self.model, self.settings, self.objective = model, settings, objective
         self.counters = Counters(scale=FIRST_SCALE if settings.precision == "float16" else 1.0)
+        self._processes = processes or Processes()
+        self._forward = self._processes.wrapped(model, shard=settings.shard)
         self._parameters = dict(model.named_parameters())
         adam, every = settings.optimizer, list(self._parameters.values())
         groups = [
@@ -63,6 +73,10 @@ class Learner:
     def step(self, batches: Sequence[Batch], rate: float) -> Update:
         """Change the weights once, by the gradient of the mean loss over all labels of the batches.
 
+        Args:
+            batches: Of several processes: those of this one, as many as the others have.
+            rate: The learning rate.
+
         Raises:
             TrainingError: For many steps no gradient was finite.
 
@@ -76,30 +90,45 @@ class Learner:
             return update
         clip = self.settings.optimizer.clip
         if clip is not None and norm > clip:
-            torch._foreach_mul_(self._gradients(), clip / norm)
+            torch._foreach_mul_(self._own_gradients(), clip / norm)
         for group in self._optimizer.param_groups:
             group["lr"] = rate
         self._optimizer.step()
         if self._average is not None:
             # its first steps weigh as in a plain mean, or the fresh weights would stay in it for long
             decay = min(self.settings.ema or 0.0, self.counters.updates / (self.counters.updates + 9))
-            torch._foreach_lerp_(list(self._average.values()), self._weights(), 1 - decay)
+            average = [own_part(value) for value in self._average.values()]
+            torch._foreach_lerp_(average, self._own_weights(), 1 - decay)
         return update
 
     def gradients(self, batches: Sequence[Batch]) -> tuple[float, float]:
-        """Add up the gradients of some batches, as if they were one; return the summed loss and number of labels."""
-        moved = [batch.to(self.device) for batch in batches]
-        n_labels = sum(self.objective.count(batch.labels) for batch in moved)
-        losses = []
-        for batch in moved:
-            loss = self.loss(batch)
-            torch.autograd.backward(loss * (self.counters.scale / max(n_labels, 1e-9)))
-            losses.append(loss.detach())
-        return float(sum(losses)), n_labels
+        """Add up the gradients of some batches, and of those of the other processes, as if they were one batch.
 
-    def try_gradients(self, batch: Batch) -> None:
-        """Go through a batch as a step does, and change nothing: is there memory for it?"""
+        Returns:
+            The summed loss and the number of labels, over all processes.
+
+        """
+        moved, processes = [batch.to(self.device) for batch in batches], self._processes
+        (n_labels,) = processes.sum(sum(self.objective.count(batch.labels) for batch in moved))
+        # the gradients of the processes are averaged, but what is wanted is the mean over all labels
+        factor = self.counters.scale * processes.count / max(n_labels, 1e-9)
+        losses = []
+        for i, batch in enumerate(moved):
+            self._draw_anew(place=processes.rank + i * processes.count)
+            share_gradients(self._forward, now=i == len(moved) - 1)
+            loss = self.loss(batch)
+            torch.autograd.backward(loss * factor)
+            losses.append(loss.detach())
+        (loss_of_all,) = processes.sum(float(sum(losses)))
+        return loss_of_all, n_labels
+
+    def try_step(self, batch: Batch) -> None:
+        """Take a step that changes nothing, before the first one: is there memory for it, and for Adam's moments?"""
         self.gradients([batch])
+        for gradient in self._own_gradients():
+            gradient.zero_()  # so that the weights stay, whatever it was
+        self._optimizer.step()
+        self._optimizer.state.clear()
         self._optimizer.zero_grad()
 
     def loss(self, batch: Batch) -> Tensor:
@@ -110,63 +139,73 @@ class Learner:
             dtype=torch.bfloat16 if precision == "bfloat16" else torch.float16,
             enabled=precision != "float32",
         ):
-            logits = self.model(batch.source, batch.target, source_is_real=batch.source_is_real)
+            logits = self._forward(batch.source, batch.target, source_is_real=batch.source_is_real)
         return self.objective(logits, batch.labels)
 
     @contextlib.contextmanager
     def measured(self) -> Iterator[Transformer]:
         """Give the model as it is measured and kept: with its averaged weights, if it has them, and without dropout."""
-        own = None
-        if self._average is not None:
-            own = [weight.clone() for weight in self._weights()]
-            torch._foreach_copy_(self._weights(), list(self._average.values()))
-        self.model.eval()
-        try:
-            yield self.model
-        finally:
-            self.model.train()
-            if own is not None:
-                torch._foreach_copy_(self._weights(), own)
+        if self._average is None and not isinstance(self.model, FSDPModule):
+            self.model.eval()
+            try:
+                yield self.model
+            finally:
+                self.model.train()
+            return
+        model = Transformer(self.model.config).to(self.device)  # whole, and as `encode` and `decode` need it
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                parameter.copy_(whole((self._average or self._parameters)[name]))
+        yield model.eval()
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return all tensors that the next step depends on."""
+        """Return all tensors that the next step depends on, however many processes there are; in the first alone."""
         found = {f"weights/{name}": p.detach() for name, p in self._parameters.items()}
         for name, p in self._parameters.items():
             for key, value in self._optimizer.state.get(p, {}).items():
                 found[f"adam/{key}/{name}"] = value
         for name, value in (self._average or {}).items():
             found[f"average/{name}"] = value
-        found["random/cpu"] = torch.get_rng_state()
-        if self.device.type == "cuda":
-            found["random/cuda"] = torch.cuda.get_rng_state(self.device)
-        return found
+        kept = {}
+        for name, value in found.items():
+            all_of_it = whole(value)
+            if self._processes.is_first:
+                kept[name] = all_of_it
+        return kept
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Take back what `tensors` returned."""
+        """Take back what `tensors` returned, in every process."""
         with torch.no_grad():
             for name, p in self._parameters.items():
-                p.copy_(tensors[f"weights/{name}"])
+                p.copy_(as_sharded_as(tensors[f"weights/{name}"].to(self.device), p))
                 own = {key.split("/")[1]: value for key, value in tensors.items() if _is_adams(key, name)}
                 if own:  # none before the first step
-                    self._optimizer.state[p] = {key: value.to(self.device) for key, value in own.items()}
+                    state = {key: as_sharded_as(value.to(self.device), p) for key, value in own.items()}
+                    self._optimizer.state[p] = state
             for name, value in (self._average or {}).items():
-                value.copy_(tensors[f"average/{name}"])
-        torch.set_rng_state(tensors["random/cpu"].cpu())
-        if self.device.type == "cuda" and "random/cuda" in tensors:
-            torch.cuda.set_rng_state(tensors["random/cuda"].cpu(), self.device)
+                value.copy_(as_sharded_as(tensors[f"average/{name}"].to(self.device), value))
 
-    def _weights(self) -> list[Tensor]:
-        return [p.detach() for p in self._parameters.values()]
+    def _draw_anew(self, *, place: int) -> None:
+        """Begin the random numbers of a batch, which depend on the step and its place in it, and on nothing before.
 
-    def _gradients(self) -> list[Tensor]:
-        return [p.grad for p in self._parameters.values() if p.grad is not None]
+        So nothing of them is kept to go on from, and they are the same on one process or many.
+        """
+        step = self.counters.updates + self.counters.skipped
+        seed = np.random.SeedSequence([self.settings.seed, step, place]).generate_state(1, np.uint64)
+        torch.manual_seed(int(seed[0]))
+
+    def _own_weights(self) -> list[Tensor]:
+        return [own_part(p.detach()) for p in self._parameters.values()]
+
+    def _own_gradients(self) -> list[Tensor]:
+        return [own_part(p.grad) for p in self._parameters.values() if p.grad is not None]
 
     def _unscaled_norm(self) -> float:
         """Take the scale of the loss out of the gradients, before anything looks at them; return their norm."""
-        gradients = self._gradients()
         if self.counters.scale != 1.0:
-            torch._foreach_mul_(gradients, 1.0 / self.counters.scale)
-        return float(torch.nn.utils.get_total_norm(gradients))
+            torch._foreach_mul_(self._own_gradients(), 1.0 / self.counters.scale)
+        gradients = [p.grad for p in self._parameters.values() if p.grad is not None]
+        return float(whole(torch.nn.utils.get_total_norm(gradients)))
 
     def _count(self, update: Update) -> None:
         own = self.counters

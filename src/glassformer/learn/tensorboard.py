@@ -46,17 +46,13 @@ class TensorBoard:
                 values = {"loss": event.loss, "rate": event.rate, "gradient_norm": event.gradient_norm}
                 self._add("step", values, event.step)
             case Evaluated():
-                values = {"training_loss": event.loss}
-                if event.validation_loss is not None:
-                    values["validation_loss"] = event.validation_loss
-                if event.metric is not None:
-                    values["metric"] = event.metric
-                self._add("look", values, event.step)
+                names = {"training_loss": event.loss, "validation_loss": event.validation_loss, "metric": event.metric}
+                self._add("look", {name: value for name, value in names.items() if value is not None}, event.step)
 
     def _add(self, group: str, values: dict[str, float], step: int) -> None:
         if self._writer is None:
             from torch.utils.tensorboard import SummaryWriter
 
-            self._writer = SummaryWriter(str(self._directory))
+            self._writer = SummaryWriter(str(self._directory), purge_step=step)  # of a run that goes on: no step twice
         for name, value in values.items():
             self._writer.add_scalar(f"{group}/{name}", value, step)

@@ -17,6 +17,7 @@ from glassformer.files import write_text
 PAD, START, END, UNKNOWN = "<pad>", "<s>", "</s>", "<unk>"
 STARTS = (START, "<bos>", "[CLS]")  # of others' files; the first that is there
 ENDS = (END, "<eos>", "<|endoftext|>", "<|im_end|>", "[SEP]")
+CONTEXT = 100  # characters before a piece of a text, by which its first token may go
 N_TOGETHER = 10_000  # texts that are cut at once: enough for all threads, and few enough for the memory
 NORMALISED = {
     "Lowercase": "lower case",
@@ -56,6 +57,7 @@ class Tokenizer:
         if end_id is None:
             raise DataError(f"the vocabulary has no end token: one of {', '.join(ENDS)}")
         self.end_id = end_id
+        self.size = _size(inner)  # rows of an embedding: ids are below it, and a few of them may be no token's
         self.unknown_id = _unknown_id(inner)  # what stands for text without a token; None: nothing does
         marked = {i for i, token in inner.get_added_tokens_decoder().items() if token.special}
         self._special = frozenset(marked | {self.end_id, self.start_id} - {None}) - {self.unknown_id}
@@ -125,11 +127,6 @@ class Tokenizer:
         text: str = self._inner.to_str()
         return text
 
-    @property
-    def size(self) -> int:
-        """Number of tokens, special ones included."""
-        return self._inner.get_vocab_size()
-
     @cached_property
     def normalised(self) -> str:
         """What is lost of a text that is cut and put together again, unknown tokens aside: "nothing", or in words."""
@@ -182,6 +179,24 @@ class Tokenizer:
                     except DataError as error:
                         raise TextError(index, str(error)) from error
         return ids
+
+    def encode_pieces(self, pieces: Sequence[str], before: str) -> list[list[int]]:
+        """Return the ids that pieces have in a whole text, of which `before` is the piece before them, or nothing.
+
+        At the beginning of a text SentencePiece puts a blank, and nowhere else: so each piece is cut together with the
+        end of the one before it, whose ids are then left out. That is exact unless a token reaches across the border:
+        then the piece is cut as if it stood alone, and has that blank.
+
+        Raises:
+            TextError: The vocabulary cannot read a piece, and which (the first).
+
+        """
+        contexts = [piece[-CONTEXT:] for piece in (before, *pieces[:-1])]
+        rows = self.encode_batch([context + piece for context, piece in zip(contexts, pieces, strict=True)])
+        return [
+            row[len(known) :] if row[: len(known)] == known else self.encode(piece)
+            for row, known, piece in zip(rows, self.encode_batch(contexts), pieces, strict=True)
+        ]
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of ids, special tokens left out; an unknown token stays to be seen."""
@@ -328,6 +343,17 @@ def _parsed(text: str) -> tokenizers.Tokenizer:
         vocabulary = [(token, score) for token, score in model["vocab"]]
         inner.model = models.Unigram(vocabulary, model["unk_id"], model.get("byte_fallback", False))
     return inner
+
+
+def _size(inner: tokenizers.Tokenizer) -> int:
+    ids = inner.get_vocab().values()
+    size = max(ids) + 1
+    if size > 2 * len(ids):
+        raise DataError(
+            f"its {len(ids):,} tokens have ids up to {size - 1:,}, but a model has weights for every id: at most half "
+            "of the ids may have no token; number them anew"
+        )
+    return size
 
 
 def _first(inner: tokenizers.Tokenizer, names: Iterable[str]) -> int | None:

@@ -54,8 +54,8 @@ def training(events: list[Event]) -> dict[str, object]:
         "exact_match": {step: evaluations[step].metric for step in (500, 1000, 2000, 3000)},
         "test_loss": {step: round(evaluations[step].validation_loss, 3) for step in (100, 200, 500, 3000)},
         "averaged_steps": averaged.steps,
-        "averaged.validation_loss": round(averaged.test_loss, 4),
-        "averaged.metric": averaged.exact_match,
+        "averaged_test_loss": round(averaged.validation_loss, 4),
+        "averaged_exact_match": averaged.metric,
     }
 
 

@@ -71,8 +71,8 @@ def one(path: Path, message: str) -> tuple[str, bool]:
         ("Save <b>all</b>", ("<b>Alles</b> sichern", False)),
         ("Lost %1", ("Verloren", True)),
         ("Cut", ("Abgeschnitten", True)),  # at the limit of the length
-        ("Nobody knows", ("", True)),
-        ("5 €", ("", True)),  # the vocabulary cannot read it
+        ("Nobody knows", ("", False)),  # still without a translation
+        ("5 €", ("", False)),  # the vocabulary cannot read it
         ("  Open \n\nOpen %s\n", ("  Öffnen \n\n%s öffnen\n", False)),  # line by line, with the blanks around them
         ("Open\n5 €", ("Öffnen\n", True)),
     ],
@@ -99,7 +99,7 @@ def test_what_stands_there_stays(path: Path) -> None:
     assert (done.msgstr, perhaps.msgstr, perhaps.fuzzy) == ("Fertig", "Vielleicht", True)
     assert [entry.msgid for entry in found.obsolete_entries()] == ["Old"]
     assert found.metadata["Language"] == "de"
-    assert tally == Tally(translated=1, fuzzy=0, kept=3)
+    assert tally == Tally(translated=1, fuzzy=0, empty=0, kept=3)
 
 
 @pytest.mark.parametrize(("rule", "n"), [("", 2), ("nplurals=1; plural=0;", 1), ("nplurals=3; plural=n>1;", 3)])
@@ -136,9 +136,10 @@ class TestCommandLine:
         done = here("translate", run_directory, "--po", path)
         first, second, third = polib.pofile(done.stdout)
         assert (first.msgstr, first.fuzzy) == ("b a c", False)
-        assert (second.fuzzy, third.msgstr) == (True, "e")
+        assert (second.msgstr, second.fuzzy, third.msgstr) == ("", False, "e")
         assert done.stderr == (
-            "2 messages translated, 1 of them marked fuzzy (a placeholder is missing, or the text); 1 left as they were\n"
+            "1 message translated, 0 of them marked fuzzy (a placeholder is missing, or a part of the text); "
+            "1 without a result, 1 left as they were\n"
         )
 
     @pytest.mark.parametrize("more", [["a b"], ["--scores"], ["--json"], ["--beam-size", "2", "--n-best", "2"]])
@@ -154,6 +155,14 @@ class TestCommandLine:
         done = here("translate", run_directory, "--po", path)
         assert (done.returncode, done.stdout) == (1, "")
         assert "line 1 is not PO" in done.stderr
+
+
+def test_another_encoding(path: Path) -> None:
+    """What comes out is UTF-8, and its header says so."""
+    path.write_bytes(HEADER.replace("UTF-8", "ISO-8859-1").encode() + b'\nmsgid "caf\xe9"\nmsgstr ""\n')
+    found, _ = translate_catalogue(cast("Writer", Dictionary({"café": "Café"})), path)
+    assert polib.pofile(found).metadata["Content-Type"] == "text/plain; charset=UTF-8"
+    assert 'msgstr "Café"' in found
 
 
 def test_a_decoder_alone(path: Path) -> None:

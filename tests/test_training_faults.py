@@ -59,7 +59,7 @@ def test_1_a_pair_is_never_shifted(folder: Path, tmp_path: Path) -> None:
     (folder / "a.en").write_text("x1\n\nx3\n")
     (folder / "a.de").write_text("y1\ny2\n\n")
     config = small(
-        folder, "data.train=['a.en', 'a.de']", "data.format='parallel'", "data.validation=[]", "train.steps=1"
+        folder, "data.train=['a.en', 'a.de']", "data.format='parallel'", "data.validation=[]", "train.steps=2"
     )
     start = trained(config, tmp_path / "run")[0]
     assert isinstance(start, Started)
@@ -283,7 +283,7 @@ def test_30_one_long_line(folder: Path, tmp_path: Path, here: Cli) -> None:
     with (folder / "train.tsv").open("a") as file:
         file.write(f"{'red ' * 3000}\tred\n")
     events: list[Event] = []
-    trainer = Trainer(small(folder, "train.steps=1", "train.batch_size=2"), tmp_path / "run", events.append)
+    trainer = Trainer(small(folder, "train.steps=2", "train.batch_size=2"), tmp_path / "run", events.append)
     seen: list[int] = []
     trainer_model = Transformer.forward
 

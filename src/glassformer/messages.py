@@ -34,6 +34,7 @@ class Tally:
 
     translated: int = 0
     fuzzy: int = 0  # of them: marked as they cannot be right
+    empty: int = 0  # nothing was written for them: still without a translation
     kept: int = 0  # were translated before, or are obsolete
 
 
@@ -42,7 +43,7 @@ def translate_catalogue(writer: Writer, path: Path) -> tuple[str, Tally]:
 
     A message is translated line by line, and blanks around a line stay. Of a plural the first form is the translation
     of the singular, all others that of the plural. A message is marked fuzzy where the placeholders of the two texts
-    differ, or a line was cut, is empty, or cannot be read by the vocabulary.
+    differ, or a line was cut, is empty, or cannot be read by the vocabulary. The text that is returned is for UTF-8.
 
     Args:
         writer: Of an encoder–decoder.
@@ -63,6 +64,9 @@ def translate_catalogue(writer: Writer, path: Path) -> tuple[str, Tally]:
     n_forms = _n_forms(entries.metadata.get("Plural-Forms", ""))
     for entry in todo:
         singular, *plural = [next(answers) for _ in _texts(entry)]
+        if not any(text.strip() for text, _ in (singular, *plural)):
+            tally.empty += 1
+            continue
         if plural:
             entry.msgstr_plural = {form: (plural[0] if form else singular)[0] for form in range(n_forms)}
         else:
@@ -71,7 +75,9 @@ def translate_catalogue(writer: Writer, path: Path) -> tuple[str, Tally]:
         if not all(is_good for _, is_good in (singular, *plural)):
             entry.flags.append("fuzzy")
             tally.fuzzy += 1
-    return f"{entries}\n", tally
+    if entries.metadata:  # as what is returned is text, and will be written as UTF-8
+        entries.metadata["Content-Type"] = "text/plain; charset=UTF-8"
+    return str(entries), tally
 
 
 def placeholders(text: str) -> Counter[str]:

@@ -866,7 +866,7 @@ class TestRefusals:
     def test_nothing_left_for_one_side(self, case: Case) -> None:
         case.write(train_tsv="a\tx\n", last_tsv="\tx\n")
         corpus = case.corpus(train=["train.tsv"], test=["last.tsv"], held_out=0.0001)
-        told = r"0 read; data\.held_out=0\.0001 is the share of validation, the rest is that of train$"
+        told = r"0 read; data\.held_out=0\.0001 is the share of validation, and equal sources stay on one side$"
         with pytest.raises(DataError, match=f"nothing is left of the validation examples: {told}"):
             corpus.examples("validation")
         with pytest.raises(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from glassformer.checkpoint import read_weights
+from glassformer.checkpoint import load_weights, read_weights
 from glassformer.config import Config
 from glassformer.data.corpus import Corpus
 from glassformer.errors import CheckpointError, ConfigError, TrainingError
@@ -207,12 +207,49 @@ class TestMeasuring:
         n = trainer.config.model.target_vocabulary or 0
         assert max(areas) <= 200 + 8 * n  # one row alone may be larger
 
+    @pytest.mark.parametrize("ema", ["", "0.9"])
+    def test_a_look_is_at_what_is_kept(self, folder: Path, tmp_path: Path, ema: str) -> None:
+        """Of the averaged weights where there are some, and without dropout."""
+        config = small(folder, "train.evaluate_every=4", "model.dropout.residual=0.5", f"train.ema={ema}")
+        looks = {one.step: one for one in train(config, tmp_path / "run") if isinstance(one, Evaluated)}
+        trainer = Trainer(config, tmp_path / "other", lambda _: None)
+        assert trainer.validation is not None
+        for step in (4, 8, 12):
+            model = Transformer(trainer.config).eval()
+            load_weights(model, RunFiles(tmp_path / "run").snapshot(step))
+            assert looks[step].validation_loss == trainer.validation.measure(model).loss
+
     def test_where_no_step_went_well(self, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(Learner, "step", lambda *_: Update(float("inf"), 8, float("inf"), skipped=True))
         looks = [one for one in train(small(folder), tmp_path / "run") if isinstance(one, Evaluated)]
         assert {look.loss for look in looks} == {None}
         lines = (tmp_path / "run/metrics.jsonl").read_text().splitlines()
         assert [json.loads(line).get("loss") for line in lines] == [None] * len(lines)
+
+
+def test_weights_that_are_no_numbers_are_no_run(folder: Path, tmp_path: Path) -> None:
+    """A rate far too high: no such look is the best, and no run is made of it."""
+    events: list[Event] = []
+    with pytest.raises(TrainingError, match="they, or the loss that they give, are infinite or no numbers"):
+        Trainer(small(folder, "train.schedule.peak=1e30"), tmp_path / "run", events.append).train()
+    looks = [event for event in events if isinstance(event, Evaluated)]
+    assert looks
+    assert not any(look.is_best for look in looks)
+    assert not (tmp_path / "run/model.safetensors").exists()
+
+
+def test_another_vocabulary_to_begin_with(folder: Path, tmp_path: Path) -> None:
+    train(small(folder), tmp_path / "other")
+    with pytest.raises(ConfigError, match=r"another model or vocabulary: text\.kind='letters', not 'words'"):
+        train(small(folder, "text.kind=letters"), tmp_path / "run", start_from=load(tmp_path / "other"))
+
+
+def test_a_warm_up_without_an_end_is_told(folder: Path, tmp_path: Path) -> None:
+    start = train(small(folder, "train.schedule.warmup_steps=13"), tmp_path / "run")[0]
+    assert isinstance(start, Started)
+    assert [finding.text for finding in start.findings] == [
+        "the training ends after 12 steps, before its warm-up of 13 does: the learning rate only rises"
+    ]
 
 
 def test_a_full_disk_is_called_so(folder: Path, tmp_path: Path) -> None:

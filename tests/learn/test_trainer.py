@@ -292,7 +292,7 @@ class TestFrom:
 
     def test_another_model(self, folder: Path, tmp_path: Path) -> None:
         Trainer(small(folder), tmp_path / "first", ignore).train()
-        with pytest.raises(ConfigError, match=r"belong to another model: model\.d_ff=48, not 32"):
+        with pytest.raises(ConfigError, match=r"belong to another model or vocabulary: model\.d_ff=48, not 32"):
             Trainer(small(folder, "model.d_ff=48"), tmp_path / "x", ignore, start_from=load(tmp_path / "first"))
 
 

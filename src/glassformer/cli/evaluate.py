@@ -133,8 +133,16 @@ def _own_test_set(config: "Config", vocabularies: "Vocabularies", run: Path) -> 
     """Return the test examples that a run's configuration names."""
     from glassformer.data.corpus import Corpus
 
-    if config.data is None or not (config.data.task or config.data.test) or config.data.window:
-        raise DataError(f"{run} has no test set of its own: give --source and --target")
+    if config.data is not None and config.data.window:
+        raise DataError(
+            f"{run} has learnt plain text, which has no sources and references: glassformer score {run} --input FILE "
+            "gives its perplexity"
+        )
+    if config.data is None or not (config.data.task or config.data.test):
+        raise DataError(
+            f"{run} has no test set of its own, as its data.test names none: give --source and --target, or name files "
+            "there before training"
+        )
     return Corpus(config, vocabularies).texts("test")
 
 

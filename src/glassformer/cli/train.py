@@ -42,8 +42,8 @@ def train(
     A run is never written over. Ctrl-C saves where it stands: --resume goes on from there, to the same weights as if
     it had never been stopped. The run's weights are the mean of its last snapshots, or its best (train.average).
 
-    Many processes: torchrun --nproc-per-node 2 -m glassformer train CONFIG. They share the batches of each step
-    (train.accumulate), so that the result does not depend on how many they are.
+    Many processes: torchrun --nproc-per-node 2 -m -- glassformer train CONFIG --set train.accumulate=2. They share the
+    batches of each step (train.accumulate), so that the result does not depend on how many they are.
     """
     loaded = load_config(config, set_ or ())
     path = Path(config)

@@ -82,6 +82,6 @@ def _translate_catalogue(writer: "Writer", path: Path) -> None:
     typer.echo(text, nl=False)
     typer.echo(
         f"{counted(tally.translated, 'message')} translated, {tally.fuzzy:,} of them marked fuzzy (a placeholder is "
-        f"missing, or the text); {tally.kept:,} left as they were",
+        f"missing, or a part of the text); {tally.empty:,} without a result, {tally.kept:,} left as they were",
         err=True,
     )

@@ -94,7 +94,8 @@ def differences(one: Config, other: Config, *, table: str = "") -> list[str]:
     """Return what differs between two configurations, or between one table of both, such as "train.steps=5, not 6"."""
     a, b = (_flat(config.model_dump(mode="python", exclude={"about"})) for config in (one, other))
     fields = [field for field in {**a, **b} if field.startswith(table)]
-    return [f"{field}={a.get(field)!r}, not {b.get(field)!r}" for field in fields if a.get(field) != b.get(field)]
+    own, others = ({field: "unset" if v.get(field) is None else repr(v[field]) for field in fields} for v in (a, b))
+    return [f"{field}={own[field]}, not {others[field]}" for field in fields if a.get(field) != b.get(field)]
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -199,7 +200,8 @@ def _sentence(error: ErrorDetails) -> str:
         case "value_error":
             return f"{'.'.join(path)}: {error['ctx']['error']}" if path else str(error["ctx"]["error"])
         case _:
-            message = error["msg"].removeprefix("Input ")
+            message = error["msg"].removeprefix("Input ").replace("a valid tuple", 'a list, such as ["a", "b"]')
+            message = message.replace("a valid string", f'a text in quotes, such as "{got}"')
             return f"{name}={got!r} is not right: it {message}"
 
 

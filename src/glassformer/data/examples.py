@@ -163,7 +163,7 @@ def what_is_left_out(counts: Mapping[str, int], *, held_out: float | None) -> st
     told = [f"{counts['read']:,} read"]
     told += [f"{n:,} left out: {LEFT_OUT.get(reason, reason)}" for reason, n in left_out(counts).items()]
     if held_out is not None:
-        told.append(f"data.held_out={held_out} is the share of validation, the rest is that of train")
+        told.append(f"data.held_out={held_out} is the share of validation, and equal sources stay on one side")
     return "; ".join(told)
 
 

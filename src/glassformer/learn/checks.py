@@ -26,7 +26,7 @@ def check_settings(settings: TrainConfig, *, n_processes: int, has_validation: b
 
 
 def check_model(config: Config, other: Config) -> None:
-    """Refuse to begin with weights of another model; only its dropout may differ.
+    """Refuse to begin with weights of another model or vocabulary; only the model's dropout may differ.
 
     Raises:
         ConfigError: More differs.
@@ -34,8 +34,11 @@ def check_model(config: Config, other: Config) -> None:
     """
     own = config.model.model_copy(update={"dropout": other.model.dropout})
     found = differences(config.model_copy(update={"model": own}), other, table="model")
+    for table in ("text", "target_text"):
+        if config.data is not None and config.data.task is None:
+            found += differences(config, other, table=f"{table}.")
     if found:
-        raise ConfigError(f"the weights to begin with belong to another model: {'; '.join(found)}")
+        raise ConfigError(f"the weights to begin with belong to another model or vocabulary: {'; '.join(found)}")
 
 
 def check_loss(config: Config) -> None:

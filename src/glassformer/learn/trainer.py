@@ -1,6 +1,7 @@
 """The training loop. It emits events and prints nothing; all that it makes stands in a run directory."""
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
@@ -13,7 +14,7 @@ from glassformer.config.files import differences, load_config
 from glassformer.config.run import Config
 from glassformer.data.batch import Batch
 from glassformer.data.corpus import Corpus
-from glassformer.data.findings import fast_findings
+from glassformer.data.findings import Finding, fast_findings
 from glassformer.errors import ConfigError, TrainingError, TrainingStopped
 from glassformer.learn.checks import check_loss, check_model, check_settings
 from glassformer.learn.distributed import Processes
@@ -124,7 +125,8 @@ class Trainer:
         torch.set_num_threads(torch.get_num_threads())
         with _own_random_numbers(self._device):
             torch.manual_seed(self.settings.seed)
-            learner = self._learner()
+            with _told_of_memory("the model"):
+                learner = self._learner()
             if self._resumes:
                 started = self._go_on(learner)
             else:
@@ -198,13 +200,22 @@ class Trainer:
             step=self._progress.step,
             last_step=self._last_step,
             n_examples=None if lengths is None else len(lengths),
-            findings=[] if lengths is None else fast_findings(self.feed.counts, lengths),
+            findings=self._findings(),
             peak_step=peak_step,
             peak_rate=peak_rate,
             heaviest=(len(batch), batch.n_columns),
             heaviest_seconds=time.perf_counter() - started,
             seconds=self._progress.seconds,
         )
+
+    def _findings(self) -> list[Finding]:
+        """Return what the examples and the settings give reason to doubt."""
+        lengths, warmup = self.feed.lengths, self.settings.schedule.warmup_steps
+        found = [] if lengths is None else fast_findings(self.feed.counts, lengths)
+        if warmup > self._last_step:
+            text = f"the training ends after {self._last_step:,} steps, before its warm-up of {warmup:,} does"
+            found.append(Finding("warning", f"{text}: the learning rate only rises"))
+        return found
 
     def _loop(self, learner: Learner) -> None:
         progress, saved = self._progress, time.monotonic()
@@ -271,7 +282,9 @@ class Trainer:
             with learner.measured() as model:
                 result = self.validation.measure(model)
             before = dict(progress.looks)
-            is_best = progress.best is None or self.validation.is_better(result.value, before[progress.best])
+            is_best = math.isfinite(result.value) and (
+                progress.best is None or self.validation.is_better(result.value, before[progress.best])
+            )
             progress.looks.append((progress.step, result.value))
             progress.looks_since_best = 0 if is_best else progress.looks_since_best + 1
             progress.best = progress.step if is_best else progress.best
@@ -317,6 +330,12 @@ class Trainer:
         model = Transformer(self.config).to(self._device).eval()
         fill(model, average_weights([self.files.snapshot(step) for step in steps]))
         result = None if self.validation is None else self.validation.measure(model)
+        is_finite = all(bool(p.isfinite().all()) for p in model.parameters())
+        if not is_finite or (result is not None and not math.isfinite(result.loss)):
+            raise TrainingError(
+                "the weights are no good: they, or the loss that they give, are infinite or no numbers; train anew in "
+                "another directory with a lower learning rate, a longer warm-up, or train.optimizer.clip=1"
+            )
         event = Averaged(steps, None if result is None else result.loss, None if result is None else result.metric)
         self._keeper.look(asdict(event), self._progress)
         listed = ", ".join(map(str, steps))

@@ -85,7 +85,7 @@ def test_the_perplexity_knows_no_rules_of_writing(run: Run, tmp_path: Path) -> N
 
 def test_what_was_cut_is_counted(run: Run, tmp_path: Path) -> None:
     found = evaluate(
-        run, ["a b c d", "a", "", "a b c e"], [["b"], ["a"], ["a"], [""]], tmp_path / "o", decode={"max_length": 3}
+        run, ["a b c d", "a b c", "", "a b c e"], [["b"], ["a"], ["a"], [""]], tmp_path / "o", decode={"max_length": 4}
     )
     assert (found.n_cut, found.n_lines) == (1, 2)
 
@@ -177,7 +177,7 @@ class TestVerb:
         done = here("evaluate", run_directory, *same, "--metric", "blue")
         assert "there is no metric 'blue'; did you mean 'bleu'?" in done.stderr
         done = here("evaluate", random_runs["decoder"])
-        assert "has no test set of its own: give --source and --target" in done.stderr
+        assert "names none: give --source and --target, or name files" in done.stderr
         assert here("evaluate", run_directory, "--source", tmp_path / "ten").returncode == 2
 
     def test_what_is_read_is_not_written_over(self, here: Cli, run_directory: Path, tmp_path: Path) -> None:

@@ -171,18 +171,48 @@ def test_27_killed_and_resumed_on_two_processes(folder: Path, tmp_path: Path, sh
     assert isinstance(load(parts).translate("red green"), str)  # a run like any other
 
 
+STOPPED = """
+import sys
+from pathlib import Path
+import torch
+from glassformer.errors import TrainingStopped
+from glassformer.learn.distributed import processes
+from glassformer.learn.events import Stepped
+from glassformer.learn.trainer import Trainer
+from tests.learn.corpora import small
+
+def on_event(event):
+    if isinstance(event, Stepped) and event.step == 8:
+        trainer.request_stop()
+
+folder, out, *changes = sys.argv[1:]
+torch.set_default_dtype(torch.float64)
+with processes("cpu") as together:
+    trainer = Trainer(small(Path(folder), *changes), out, on_event, processes=together)
+    try:
+        trainer.train()
+    except TrainingStopped:
+        pass
+"""
+
+
 def test_the_state_of_two_processes_is_that_of_one(folder: Path, tmp_path: Path) -> None:
-    """A training that two processes began, with weights in parts, is finished by one."""
-    script, config = tmp_path / "killed.py", tmp_path / "small.toml"
-    script.write_text(KILLED)
-    settings = ("train.steps=12", "train.accumulate=2", "train.shard=true")
-    config.write_text(dump(small(folder, *settings)))
-    torchrun(script, 8, "train", config, "--run", tmp_path / "run")
+    """A training that two processes began, with weights in parts, is finished by one; in float64."""
+    script = tmp_path / "stopped.py"
+    script.write_text(STOPPED)
+    settings = ("train.steps=12", "train.accumulate=2", "train.shard=true", "train.ema=0.9")
+    done = torchrun(script, folder, tmp_path / "run", *settings)
+    assert done.returncode == 0, done.stderr
     assert (tmp_path / "run/state.safetensors").exists()
-    done = Trainer(small(folder, *settings), tmp_path / "run", lambda _: None, resume=True).train()
-    whole = Trainer(small(folder, *settings), tmp_path / "whole", lambda _: None).train()
-    for a, b in zip(done.model.parameters(), whole.model.parameters(), strict=True):
-        assert (a - b).abs().max() <= 1e-5
+    torch.set_default_dtype(torch.float64)
+    try:
+        parts = Trainer(small(folder, *settings), tmp_path / "run", lambda _: None, resume=True).train()
+        whole = Trainer(small(folder, *settings), tmp_path / "whole", lambda _: None).train()
+    finally:
+        torch.set_default_dtype(torch.float32)
+    for a, b in zip(parts.model.parameters(), whole.model.parameters(), strict=True):
+        assert a.dtype == torch.float64
+        assert (a - b).abs().max() <= 1e-9
 
 
 RAISES = """

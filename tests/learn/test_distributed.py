@@ -33,11 +33,13 @@ WORKER = """
 import json, sys
 from pathlib import Path
 import torch
+from glassformer.learn import validation
 from glassformer.learn.distributed import processes
 from glassformer.learn.events import Stepped
 from glassformer.learn.trainer import Trainer
 from tests.learn.corpora import small
 
+validation.LOGITS = 500  # so that there are several batches to validate on, for both processes
 folder, out, plans = Path(sys.argv[1]), Path(sys.argv[2]), json.loads(sys.argv[3])
 torch.set_default_dtype(torch.float64)
 with processes("cpu") as together:

@@ -13,11 +13,12 @@ import torch
 
 from glassformer.checkpoint import save_weights
 from glassformer.cli.main import main
-from glassformer.config import Config, ModelConfig, preset
+from glassformer.config import Config, ModelConfig, TextConfig, preset
 from glassformer.config.files import dump
 from glassformer.learn.events import Event
 from glassformer.learn.trainer import Trainer
 from glassformer.run import Run, RunFiles, load
+from glassformer.text.learn import learn
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.text.vocabularies import Vocabularies
 from tests.agreement.variants import build
@@ -98,9 +99,9 @@ def here(monkeypatch: pytest.MonkeyPatch) -> Cli:
     return call
 
 
-def random_run(directory: Path, kind: str, *, seed: int = 0, **changes: Any) -> Path:
-    """Write a run over bytes whose weights are random: any text in, any bytes out."""
-    tokenizer = Tokenizer.bytes()
+def random_run(directory: Path, kind: str, *, seed: int = 0, words: str = "", **changes: Any) -> Path:
+    """Write a run over bytes, or some words, whose weights are random: any text in, any bytes out."""
+    tokenizer = learn([words], TextConfig(kind="words")) if words else Tokenizer.bytes()
     values: dict[str, Any] = {"kind": kind, "d_model": 32, "d_ff": 48, "n_heads": 4, "tying": "none"}
     if kind != "decoder":
         values |= {"source_vocabulary": tokenizer.size, "n_encoder_layers": 2}

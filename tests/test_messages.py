@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import polib
@@ -23,6 +24,7 @@ WORDS = {
     "Save <b>all</b>": "<b>Alles</b> sichern",
     "Lost %1": "Verloren",
     "Cut": "Abgeschnitten",
+    "5 ₤": "5 <unk>",
 }
 
 
@@ -34,15 +36,16 @@ class Dictionary:
     def __init__(self, words: Mapping[str, str]) -> None:
         self.words, self.asked = words, list[str]()
 
-    def prompt(self, text: str) -> str:
+    def prompt(self, text: str) -> SimpleNamespace:
         if "€" in text:
             raise DataError("the vocabulary has no '€'")
         self.asked.append(text)
-        return text
+        return SimpleNamespace(text=text, n_unknown=text.count("₤"))
 
-    def write(self, prompts: list[str]) -> list[list[Written]]:
+    def write(self, prompts: list[SimpleNamespace]) -> list[list[Written]]:
         stopped: Any = {"": "empty", "Cut": "limit"}
-        return [[Written(self.words.get(text, ""), [], [], 0.0, 0.0, stopped.get(text, "end"))] for text in prompts]
+        texts = [prompt.text for prompt in prompts]
+        return [[Written(self.words.get(text, ""), [], [], 0.0, 0.0, stopped.get(text, "end"))] for text in texts]
 
 
 def translated(path: Path, text: str, words: Mapping[str, str] = WORDS) -> tuple[polib.POFile, Tally]:
@@ -75,6 +78,7 @@ def one(path: Path, message: str) -> tuple[str, bool]:
         ("5 €", ("", False)),  # the vocabulary cannot read it
         ("  Open \n\nOpen %s\n", ("  Öffnen \n\n%s öffnen\n", False)),  # line by line, with the blanks around them
         ("Open\n5 €", ("Öffnen\n", True)),
+        ("5 ₤", ("5 <unk>", True)),  # and this it reads in part
     ],
 )
 def test_one_message(path: Path, message: str, right: tuple[str, bool]) -> None:

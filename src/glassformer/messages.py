@@ -98,7 +98,7 @@ def _translated(writer: Writer, texts: list[str]) -> list[tuple[str, bool]]:
     for line in lines:
         try:
             prompts.append(writer.prompt(line.strip()))
-            is_read.append(True)
+            is_read.append(not prompts[-1].n_unknown)
         except DataError:
             prompts.append(writer.prompt(""))
             is_read.append(False)

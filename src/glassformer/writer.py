@@ -168,7 +168,8 @@ class Writer:
             limit = extra + (len(ids) if self.has_source else 0)
         if self._longest is not None:  # the last token that is written is not read
             limit = min(limit, self._longest - len(first) + 1)
-        prompt = Prompt(ids if self.has_source else None, first, limit, begun, number, n_cut)
+        n_unknown = sum(i == self.source_tokenizer.unknown_id for i in ids)
+        prompt = Prompt(ids if self.has_source else None, first, limit, begun, number, n_cut, n_unknown)
         if not prompt.is_blank:
             prompt.check()
         return prompt

@@ -163,6 +163,20 @@ class TestTranslate:
             == "glassformer: runs that vote together have one kind, vocabulary and classes, but these differ\n"
         )
 
+    def test_what_the_vocabulary_does_not_know(self, here: Cli, tmp_path: Path) -> None:
+        for kind, *call in (
+            ["encoder-decoder", "translate"],
+            ["decoder", "generate"],
+            ["decoder", "generate", "--stream"],
+        ):
+            run = tmp_path / kind
+            if not run.exists():
+                random_run(run, kind, words="one two three")
+            done = here(*call, run, "one two", "one four", "five six", "--max-length", 9)
+            assert (done.returncode, done.stdout.count("\n")) == (0, 3)
+            assert "2 lines with tokens that the vocabulary does not know\n" in done.stderr
+            assert "vocabulary" not in here(*call, run, "one two", "--max-length", 9).stderr
+
     def test_what_is_longer_than_the_positions(self, here: Cli, tmp_path: Path) -> None:
         learned = random_run(tmp_path / "learned", "encoder-decoder", positions={"kind": "learned", "size": 8})
         call = ("translate", learned, "123456789", "12345678")

@@ -86,6 +86,27 @@ def test_both_ways_of_attention_have_one_gradient() -> None:
         assert (explicit - fused).abs().max() <= 1e-5
 
 
+def test_bfloat16_has_the_gradient_of_float32() -> None:
+    """On a CPU the fused kernel's backward pass is slow in bfloat16, and attention goes the other way."""
+    attention = MultiHeadAttention(decoder(n_kv_heads=2))
+    x = torch.randn(8, 5, 16)
+    is_real = torch.arange(5) < torch.randint(1, 6, (8, 1))
+    mask = attention_mask(torch.zeros(8, 5, dtype=torch.long), 5, is_real, is_causal=True)
+    gradients, results = [], []
+    for enabled in (False, True):
+        attention.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            out = attention(x, x, mask)
+            with torch.no_grad():
+                results.append((out.detach().float(), attention(x, x, mask).float()))
+        assert out.dtype == (torch.bfloat16 if enabled else torch.float32)
+        out.float().square().sum().backward()
+        gradients.append(torch.cat([p.grad.flatten() for p in attention.parameters() if p.grad is not None]))
+    assert (gradients[1] - gradients[0]).norm() <= 0.02 * gradients[0].norm()
+    for learning, writing in results:
+        assert (learning - writing).abs().max() <= 2**-7 * writing.abs().max()
+
+
 @pytest.mark.parametrize(
     "is_real", [torch.ones(2, 3), torch.ones(1, 3, dtype=torch.bool), torch.ones(2, 4, dtype=torch.bool)]
 )

@@ -53,7 +53,7 @@ def classify(
         texts = ["" if line.number in problems else line.text for line in group]
         found = loaded.classify(texts, threshold=threshold, ensemble=others, batch_size=batch_size, truncate=truncate)
         for line, result in zip(group, found, strict=True):
-            tally.add(line, problems.get(line.number), result.n_cut)
+            tally.add(line, problems.get(line.number), n_cut=result.n_cut)
             _print(line, result, problems.get(line.number), scores=scores, json=json)
     tally.close()
 

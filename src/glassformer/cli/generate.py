@@ -80,6 +80,7 @@ def _stream(writer: "Writer", lines: "Iterator[Line]", *, with_prompt: bool) -> 
         except (DataError, DecodingError) as error:
             tally.add(line, str(error))
         else:
+            tally.add(line, None, n_unknown=prompt.n_unknown)
             pieces = writer.stream(prompt, with_prompt=with_prompt)
             for piece in pieces:
                 typer.echo(piece, nl=False)

@@ -37,17 +37,18 @@ class Tally:
     """The lines that could not be read or were cut: told when they come, and once more at the end."""
 
     def __init__(self) -> None:
-        self.unreadable = self.cut = 0
+        self.unreadable = self.cut = self.unknown = 0
 
-    def add(self, line: Line, problem: str | None, n_cut: int = 0) -> None:
+    def add(self, line: Line, problem: str | None, *, n_cut: int = 0, n_unknown: int = 0) -> None:
         """Count a line, and say on standard error what is wrong with it."""
         if problem is not None:
             typer.echo(f"{line.where}: {problem}", err=True)
             self.unreadable += 1
         self.cut += n_cut > 0
+        self.unknown += n_unknown > 0
 
     def close(self) -> None:
-        """Say how many lines were cut.
+        """Say how many lines were cut, and how many hold what the vocabulary does not have.
 
         Raises:
             typer.Exit: With code 1, where a line could not be read.
@@ -55,6 +56,8 @@ class Tally:
         """
         if self.cut:
             typer.echo(f"{counted(self.cut, 'line')} longer than the model takes: cut", err=True)
+        if self.unknown:
+            typer.echo(f"{counted(self.unknown, 'line')} with tokens that the vocabulary does not know", err=True)
         if self.unreadable:
             raise typer.Exit(1)
 

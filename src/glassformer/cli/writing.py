@@ -51,7 +51,7 @@ def write_lines(writer: "Writer", lines: Iterator[Line], shown: Shown, *, prefix
         results = writer.write(prompts)
         alignments = _alignments(writer, prompts, results) if shown.alignments else None
         for i, line in enumerate(group):
-            tally.add(line, problems.get(line.number), prompts[i].n_cut)
+            tally.add(line, problems.get(line.number), n_cut=prompts[i].n_cut, n_unknown=prompts[i].n_unknown)
             for written in results[i][:1]:
                 if written.stopped == "limit":
                     typer.echo(

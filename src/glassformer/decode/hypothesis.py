@@ -18,6 +18,7 @@ class Prompt:
     prefix: Sequence[int] = ()  # the first tokens of what is written
     number: int = 0  # of the line; with the seed, it decides what sampling draws
     n_cut: int = 0  # tokens of the source that were cut off
+    n_unknown: int = 0  # tokens of the text that the vocabulary does not have
 
     def check(self) -> None:
         """Refuse a limit that leaves no room for a token.

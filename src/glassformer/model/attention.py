@@ -119,19 +119,20 @@ class MultiHeadAttention(nn.Module):
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
         """softmax(Q K^T / √d_k) V. A row whose keys are all hidden gives zeros.
 
-        PyTorch's fused kernel, unless somebody watches what it does not show: the one thing that is computed in
-        two ways.
+        PyTorch's fused kernel, unless somebody watches what it does not show, or its backward pass is the slower way
+        by far: the one thing that is computed in two ways.
         """
         dropout = self.dropout if self.training else 0.0
         n = len(q) // len(k)  # so many rows side by side read one row of the memory: the beams of one source
-        if not any(tap.watched for tap in (self.scores, self.scaled, self.masked, self.weights)):
+        slow = v.requires_grad and v.dtype == torch.bfloat16 and v.device.type == "cpu"  # 2 to 5 times
+        if not slow and not any(tap.watched for tap in (self.scores, self.scaled, self.masked, self.weights)):
             if n > 1:
                 q = q.view(len(k), n, *q.shape[1:]).transpose(1, 2).flatten(2, 3)  # (B, H, n T, K)
             gqa = self.n_kv_heads != self.n_heads
             heads = F.scaled_dot_product_attention(q, k, v, mask.allowed, dropout, mask.causal, enable_gqa=gqa)
             return heads.view(len(k), self.n_heads, n, -1, self.d_k).transpose(1, 2).flatten(0, 1) if n > 1 else heads
         dtype = q.dtype  # in float16 the products overflow before they are scaled; the kernel has float32 inside too
-        q, k, v = (x.to(torch.promote_types(dtype, torch.float32)) for x in (q, k, v))
+        q, k, v = (x.float() if dtype == torch.float16 else x for x in (q, k, v))
         k, v = (x.repeat_interleave(n, 0).repeat_interleave(self.n_heads // self.n_kv_heads, 1) for x in (k, v))
         scores = self.scores(q @ k.transpose(-2, -1))  # (B, H, T, S)
         scaled = self.scaled(scores / math.sqrt(self.d_k))

@@ -181,8 +181,7 @@ class Transformer(nn.Module):
         """Read a source (B, S): every token sees every real token."""
         if self.encoder is None:
             raise DataError("a decoder-only model has no encoder; give it the text as the target")
-        first = self.config.positions.first
-        positions = token_positions(source.shape[1], is_real, first=first, device=source.device)
+        positions = token_positions(source.shape[1], is_real, first=self.config.positions.first, device=source.device)
         mask = attention_mask(source, source.shape[1], is_real, is_causal=False)
         states = self.encoder(source, positions, mask, token_types=token_types)  # (B, S, D)
         return Memory(self.memory(states), is_real)

@@ -32,27 +32,46 @@ Pair = tuple[str, str]
 
 
 class Paragraphs(html.parser.HTMLParser):
-    """Collects the texts of a page's headings and paragraphs by their ids."""
+    """Collects the texts of a page's headings and paragraphs by their ids.
+
+    Where a page has a text for each system or program (a "switchinline" of hidden spans), it takes the default one, or
+    the first.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.texts: dict[str, str] = {}
         self._id, self._tag, self._parts = "", "", [""]
+        self._spans: list[str] = []  # that are open: "switch", the id of one of its texts, or ""
+        self._choice: dict[str, list[str]] = {}  # the texts of a switch
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        own = dict(attrs).get("id") or ""
+        has = dict(attrs)
+        own = has.get("id") or ""
         if own.startswith(("par_", "hd_")):
-            self._id, self._tag, self._parts = own, tag, []
+            self._id, self._tag, self._parts, self._spans = own, tag, [], []
         elif tag == "br":
-            self._parts.append(" ")
+            self.handle_data(" ")
+        elif tag == "span":
+            is_switch = has.get("class") == "switchinline"
+            self._spans.append("switch" if is_switch else own if "hidden" in has else "")
+            if is_switch:
+                self._choice = {}
 
     def handle_endtag(self, tag: str) -> None:
         if self._id and tag == self._tag:
             self.texts.setdefault(self._id, " ".join("".join(self._parts).split()))
             self._id = ""
+        elif tag == "span" and self._spans and self._spans.pop() == "switch" and self._choice:
+            default = next((name for name in self._choice if name.startswith("default")), next(iter(self._choice)))
+            self._parts += self._choice[default]
 
     def handle_data(self, data: str) -> None:
-        self._parts.append(data)
+        inside = next((name for name in reversed(self._spans) if name and name != "switch"), None)
+        if inside is None:
+            self._parts.append(data)
+        else:
+            self._choice.setdefault(inside, []).append(data)
 
 
 def paragraphs(page: Path) -> dict[str, str]:

@@ -4,13 +4,16 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test check mutants bench clean
+.PHONY: demo test test-long check mutants bench clean
 
 demo: .venv/.installed ## train the toy and show what it learnt
 	@$(BIN)/glassformer demo
 
 test: .venv/.installed-for-tests ## run all tests
 	$(BIN)/python -m pytest -q
+
+test-long: .venv/.installed-for-tests ## run the tests that take minutes
+	$(BIN)/python -m pytest -q -m long -s
 
 check: .venv/.installed-for-tests ## format, lint, types, tests
 	$(BIN)/ruff format --check .

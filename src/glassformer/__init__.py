@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         DecodingError,
         GlassformerError,
         TrainingError,
+        VerifyError,
     )
     from glassformer.inspect.count import count
     from glassformer.inspect.shapes import shapes
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from glassformer.learn.trainer import Trainer
     from glassformer.model.transformer import Memory, Transformer
     from glassformer.run import Run, load
+    from glassformer.verification.compare import verify
+    from glassformer.verification.training import verify_batches, verify_dropout, verify_loss, verify_schedule
     from glassformer.writer import Writer
 
 __version__ = version("glassformer")
@@ -38,6 +41,7 @@ _HOMES = {
     "glassformer.config": ("Config", "ModelConfig", "load_config", "preset"),
     "glassformer.errors": (
         "CheckpointError", "ConfigError", "DataError", "DecodingError", "GlassformerError", "TrainingError",
+        "VerifyError",
     ),
     "glassformer.inspect.count": ("count",),
     "glassformer.inspect.shapes": ("shapes",),
@@ -45,14 +49,17 @@ _HOMES = {
     "glassformer.learn.trainer": ("Trainer",),
     "glassformer.model.transformer": ("Memory", "Transformer"),
     "glassformer.run": ("Run", "load"),
+    "glassformer.verification.compare": ("verify",),
+    "glassformer.verification.training": ("verify_batches", "verify_dropout", "verify_loss", "verify_schedule"),
     "glassformer.writer": ("Writer",),
 }  # fmt: skip
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "CheckpointError", "Config", "ConfigError", "DataError", "DecodingError", "GlassformerError", "Memory",
-    "ModelConfig", "Run", "Trainer", "TrainingError", "Transformer", "Writer", "count", "load", "load_config",
-    "preset", "shapes", "trace", "watch",
+    "ModelConfig", "Run", "Trainer", "TrainingError", "Transformer", "VerifyError", "Writer", "count", "load",
+    "load_config", "preset", "shapes", "trace", "verify", "verify_batches", "verify_dropout", "verify_loss",
+    "verify_schedule", "watch",
 ]  # fmt: skip
 
 

@@ -27,6 +27,10 @@ class DecodingError(GlassformerError):
     """A request to the search that this model or this input does not allow."""
 
 
+class VerifyError(GlassformerError):
+    """Another implementation that cannot be compared."""
+
+
 class TrainingError(GlassformerError):
     """Training cannot go on."""
 

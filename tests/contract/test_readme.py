@@ -33,6 +33,10 @@ def place(run_directory: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     for name in ("train", "dev", "test"):
         with gzip.open(place / f"tickets.{name}.csv.gz", "wt", encoding="utf-8") as file:
             file.write("".join(f"{line}\n" for line in lines))
+    (place / "theirs.py").write_text(
+        "import torch\n\n\ndef build():\n    model = torch.nn.Transformer(64, 4, 2, 2, 256, batch_first=True)\n"
+        "    model.encoder.norm = model.decoder.norm = None\n    return model\n"
+    )
     return place
 
 

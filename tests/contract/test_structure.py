@@ -33,11 +33,18 @@ LEVELS: list[dict[str, tuple[str, ...]]] = [
     {"run": (), "messages": ()},
     {"evaluate": ("metrics", "paired", "report")},
     {"learn": ("schedule", "loss", "events", "checks", "distributed", "learner", "keeper", "validation", "trainer", "tensorboard")},
+    {
+        "verification": (
+            "record", "units", "align", "prints", "probes", "changes", "deviation", "catalogue", "ours", "search",
+            "theirs", "report", "mapping", "naming", "compare", "training",
+        ),
+    },
     {},  # serve, explorer
     {
         "cli": (
             "show", "lines", "options", "decoding", "progress", "writing", "translate", "generate", "classify", "steps",
-            "score", "evaluate", "trace", "count", "shapes", "positions", "schedule", "new", "check", "train", "demo", "main",
+            "score", "evaluate", "trace", "count", "shapes", "positions", "schedule", "verify", "new", "check", "train", "demo",
+            "main",
         ),
     },
 ]  # fmt: skip
@@ -45,7 +52,7 @@ LEVEL = {folder: level for level, folders in enumerate(LEVELS) for folder in fol
 ORDER = {folder: modules for folders in LEVELS for folder, modules in folders.items()}
 VERBS = (
     "demo", "new", "check", "train", "translate", "generate", "classify", "steps", "score", "evaluate", "trace", "count",
-    "shapes", "positions", "schedule",
+    "shapes", "positions", "schedule", "verify",
 )  # fmt: skip
 FRONT = {("__init__",), ("__main__",)}  # the package's own face may import anything
 

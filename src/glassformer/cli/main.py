@@ -25,12 +25,13 @@ from glassformer.cli.steps import steps
 from glassformer.cli.trace import trace
 from glassformer.cli.train import train
 from glassformer.cli.translate import translate
+from glassformer.cli.verify import verify
 from glassformer.errors import ConfigError, GlassformerError
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
 VERBS = (
     demo, new, check, train, translate, generate, classify, steps, score, evaluate, trace, count, shapes, positions,
-    schedule,
+    schedule, verify,
 )  # fmt: skip
 for verb in VERBS:
     paragraphs = (verb.__doc__ or "").split("\n\n")

@@ -1,0 +1,399 @@
+"""How our machine is made to compute what another one does: fields of its configuration, and hooks on its taps."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from glassformer.config.model import ModelConfig
+from glassformer.errors import ConfigError
+from glassformer.model.attention import Mask, MultiHeadAttention, causal
+from glassformer.model.layer import FeedForward, Layer, Residual, make_norm
+from glassformer.model.position import Rotation
+from glassformer.model.tap import Tap
+from glassformer.model.transformer import Embedding, Stack, Transformer
+
+Change = Callable[[Transformer], None]
+Value = Callable[[Tensor], Tensor]
+Allowed = Callable[[Tensor | None, int, int], Tensor | None]
+
+
+def configured(config: ModelConfig, **changes: Any) -> ModelConfig | None:
+    """Return the configuration with other fields (`norm__placement="pre"`); None where that makes none."""
+    values = config.model_dump()
+    for path, value in changes.items():
+        *parts, last = path.split("__")
+        inner = values
+        for part in parts:
+            inner = inner[part]
+        inner[last] = value
+    try:
+        found = ModelConfig.model_validate(values)
+    except (ValueError, ConfigError):
+        return None
+    return None if found == config else found
+
+
+def stacks(model: Transformer, side: str = "both") -> list[Stack]:
+    """Return the encoder, the decoder, or both, as far as the model has them."""
+    found = {"encoder": [model.encoder], "decoder": [model.decoder], "both": [model.encoder, model.decoder]}[side]
+    return [stack for stack in found if stack is not None]
+
+
+def layers(model: Transformer, side: str = "both") -> Iterator[Layer]:
+    """Yield the layers of one stack or both."""
+    for stack in stacks(model, side):
+        for layer in stack.layers:
+            assert isinstance(layer, Layer)
+            yield layer
+
+
+def attentions(model: Transformer, which: str = "all") -> Iterator[MultiHeadAttention]:
+    """Yield attentions: "encoder", "decoder" (self-attention), "self", "cross", or "all"."""
+    for layer in layers(model, which if which in ("encoder", "decoder") else "both"):
+        if which != "cross":
+            yield layer.self_attention
+        if which in ("cross", "all") and layer.cross:
+            yield layer.cross_attention
+
+
+def set_value(tap: Tap, value: Value) -> None:
+    """Let another value come out of a tap."""
+    tap.register_forward_hook(lambda _, __, out: value(out))
+
+
+class Kept:
+    """The last value that came out of a module."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.value: Tensor = torch.empty(0)
+        module.register_forward_hook(self._keep)
+
+    def _keep(self, _: nn.Module, __: object, out: Tensor) -> None:
+        self.value = out
+
+
+def by_column(model: Transformer) -> None:
+    """Number the positions by column, padding too."""
+    first = model.config.positions.first
+    for stack in stacks(model):
+
+        def enter(_: nn.Module, args: Any, kwargs: Any) -> tuple[Any, Any]:
+            ids, _positions, mask = args
+            return (ids, torch.arange(first, first + ids.shape[1])[None], mask), kwargs
+
+        stack.register_forward_pre_hook(enter, with_kwargs=True)
+
+
+def scaled_by(factor: Callable[[int, int], float]) -> Change:
+    """Multiply the scaled scores by a factor of d_k and d_model."""
+
+    def change(model: Transformer) -> None:
+        for attention in attentions(model):
+            times = factor(attention.d_k, model.config.d_model)
+            set_value(attention.scaled, lambda value, times=times: value * times)  # type: ignore[misc]
+
+    return change
+
+
+def softmax_over_queries(model: Transformer) -> None:
+    """Let each key's weights sum to 1, in place of each query's."""
+    for attention in attentions(model):
+        masked = Kept(attention.masked)
+        set_value(attention.weights, lambda _, masked=masked: masked.value.softmax(-2).nan_to_num(0.0))  # type: ignore[misc]
+
+
+def uniform_where_hidden(model: Transformer) -> None:
+    """Let a row that may see nothing see everything alike, as −10⁹ in place of −∞ does."""
+    for attention in attentions(model):
+        set_value(
+            attention.weights, lambda value: torch.where(value.sum(-1, keepdim=True) == 0, 1 / value.shape[-1], value)
+        )
+
+
+def heads_without_transpose(model: Transformer) -> None:
+    """Cut (B, T, H K) into (B, H, T, K) by `view` alone, and join the same way."""
+
+    def cut(value: Tensor) -> Tensor:
+        return value.transpose(1, 2).reshape(value.shape)
+
+    for attention in attentions(model):
+        for tap in (attention.q, attention.k, attention.v):
+            set_value(tap, cut)
+    joined_without_transpose(model)
+
+
+def joined_without_transpose(model: Transformer) -> None:
+    """Join (B, H, T, K) to (B, T, H K) by `view` alone."""
+    for attention in attentions(model):
+        heads = Kept(attention.heads)
+        set_value(attention.joined, lambda value, heads=heads: heads.value.reshape(value.shape))  # type: ignore[misc]
+
+
+def kv_heads_tiled(model: Transformer) -> None:
+    """Let key head h mod G serve query head h, in place of the heads side by side."""
+    for attention in attentions(model):
+        order = torch.argsort(torch.arange(attention.n_heads) % attention.n_kv_heads, stable=True)
+        back = torch.argsort(order)
+        set_value(attention.q, lambda value, order=order: value[:, order])  # type: ignore[misc]
+        set_value(attention.heads, lambda value, back=back: value[:, back])  # type: ignore[misc]
+
+
+def masked_by(which: str, allowed: Allowed) -> Change:
+    """Give attentions another mask.
+
+    Args:
+        which: Attentions, as in `attentions`.
+        allowed: Which keys may be seen, from those that are real, (B, 1, 1, S) or None: all, and the numbers of queries
+            and keys.
+
+    """
+
+    def change(model: Transformer) -> None:
+        for attention in attentions(model, which):
+
+            def enter(_: nn.Module, args: Any, kwargs: Any) -> tuple[Any, Any]:
+                x, memory, mask = args
+                is_real = (
+                    None if mask.allowed is None else mask.allowed[..., -1:, :]
+                )  # the last query sees all real keys
+                is_real = is_real if is_real is not None and is_real.ndim == 4 else None
+                return (x, memory, Mask(allowed(is_real, x.shape[1], memory.shape[1]))), kwargs
+
+            attention.register_forward_pre_hook(enter, with_kwargs=True)
+
+    return change
+
+
+def only_real(is_real: Tensor | None, _n_queries: int, _n_keys: int) -> Tensor | None:
+    """Every real key: a decoder without its causal mask."""
+    return is_real
+
+
+def everything(_is_real: Tensor | None, _n_queries: int, _n_keys: int) -> Tensor | None:
+    """Every key, padding too."""
+    return None
+
+
+def shifted(by: int) -> Allowed:
+    """Real keys up to so many places after the query's own."""
+
+    def allowed(is_real: Tensor | None, n_queries: int, n_keys: int) -> Tensor:
+        index = torch.arange(n_keys)
+        mask = index <= index[:n_queries, None] + by
+        return mask if is_real is None else mask & is_real
+
+    return allowed
+
+
+def inverted(is_real: Tensor | None, n_queries: int, n_keys: int) -> Tensor:
+    """Real keys after the query."""
+    mask = ~causal(n_queries, n_keys, torch.device("cpu"))
+    return mask if is_real is None else mask & is_real
+
+
+def inverted_with_padding(is_real: Tensor | None, n_queries: int, n_keys: int) -> Tensor:
+    """What the mask of a decoder hides, and nothing else."""
+    mask = causal(n_queries, n_keys, torch.device("cpu"))
+    return ~(mask if is_real is None else mask & is_real)
+
+
+def only_padding(is_real: Tensor | None, n_queries: int, n_keys: int) -> Tensor:
+    """The keys that are padding."""
+    return torch.zeros(n_queries, n_keys, dtype=torch.bool) if is_real is None else ~is_real
+
+
+def both(*changes: Change) -> Change:
+    """Make several changes."""
+
+    def change(model: Transformer) -> None:
+        for one in changes:
+            one(model)
+
+    return change
+
+
+def memory_from(source: Callable[[Transformer], nn.Module], *, normed: bool = False) -> Change:
+    """Let cross-attention read what comes out of a module of the encoder."""
+
+    def change(model: Transformer) -> None:
+        kept = Kept(source(model))
+        assert model.encoder is not None
+        norm = model.encoder.norm if normed else None
+        set_value(model.memory, lambda _: kept.value if norm is None else norm(kept.value))
+
+    return change
+
+
+def embedding_of_encoder(model: Transformer) -> nn.Module:
+    """Return what makes the source's embedding."""
+    assert model.encoder is not None
+    return model.encoder.embedding
+
+
+def first_layer_of_encoder(model: Transformer) -> nn.Module:
+    """Return the encoder's first layer."""
+    assert model.encoder is not None
+    return model.encoder.layers[0]
+
+
+def cross_reads_decoder(*, is_causal: bool) -> Change:
+    """Let cross-attention take its keys and values from the decoder itself."""
+
+    def change(model: Transformer) -> None:
+        for attention in attentions(model, "cross"):
+            attention.register_forward_pre_hook(
+                lambda _, args: (args[0], args[0], Mask(None, causal=is_causal)),
+            )
+
+    return change
+
+
+def padding_rows_zeroed(model: Transformer) -> None:
+    """Make the encoder's output 0 where the source is padding."""
+    assert model.encoder is not None
+    kept: list[Mask] = []
+    model.encoder.register_forward_pre_hook(lambda _, args: kept.append(args[2]))
+
+    def zeroed(value: Tensor) -> Tensor:
+        allowed = kept[-1].allowed
+        return value if allowed is None else value * allowed[:, 0, 0, :, None]
+
+    set_value(model.memory, zeroed)
+
+
+def residuals(model: Transformer, part: str, side: str = "both") -> Iterator[tuple[Residual, Tap]]:
+    """Yield each residual connection of a part ("self_attention", "cross_attention", "ffn") and the part's output."""
+    for layer in layers(model, side):
+        module = getattr(layer, part, None)
+        if isinstance(module, (MultiHeadAttention, FeedForward)):
+            residual = getattr(layer, f"{part}_residual")
+            assert isinstance(residual, Residual)
+            yield residual, module.projected
+
+
+def without_residual(*parts: str, side: str = "both") -> Change:
+    """Leave out what is added to these parts' outputs."""
+
+    def change(model: Transformer) -> None:
+        for part in parts:
+            for residual, projected in residuals(model, part, side):
+                kept = Kept(projected)
+                set_value(residual.sum, lambda _, kept=kept: kept.value)  # type: ignore[misc]
+
+    return change
+
+
+def residual_after_norm(model: Transformer) -> None:
+    """Add to the normed input, in place of the input: x = Norm(x); x = x + Sublayer(x)."""
+    for part in ("self_attention", "cross_attention", "ffn"):
+        for residual, projected in residuals(model, part):
+            normed, kept = Kept(residual.normed), Kept(projected)
+            set_value(residual.sum, lambda _, normed=normed, kept=kept: normed.value + kept.value)  # type: ignore[misc]
+
+
+def without_activation(model: Transformer) -> None:
+    """Let the feed-forward network be two products and nothing between them."""
+    for layer in layers(model):
+        if layer.ffn.gated:
+            up, gate = Kept(layer.ffn.up), Kept(layer.ffn.gate)
+            set_value(layer.ffn.hidden, lambda _, up=up, gate=gate: up.value * gate.value)  # type: ignore[misc]
+        else:
+            up = Kept(layer.ffn.up)
+            set_value(layer.ffn.hidden, lambda _, up=up: up.value)  # type: ignore[misc]
+
+
+def positions_times(factor: Callable[[int], float], side: str = "both") -> Change:
+    """Multiply what is added for the position by a factor of d_model."""
+
+    def change(model: Transformer) -> None:
+        times = factor(model.config.d_model)
+        for stack in stacks(model, side):
+            embedding: Embedding = stack.embedding
+            set_value(embedding.position, lambda value: value * times)
+
+    return change
+
+
+def embedding_times(factor: Callable[[int], float], side: str = "both") -> Change:
+    """Multiply the scaled embedding by a factor of d_model."""
+
+    def change(model: Transformer) -> None:
+        times = factor(model.config.d_model)
+        for stack in stacks(model, side):
+            set_value(stack.embedding.scaled, lambda value: value * times)
+
+    return change
+
+
+def turned(tap: str, turn: Callable[[Rotation, Tensor], Tensor]) -> Change:
+    """Let another value come out of a tap, made from the rotation and what came out of `q`, `k` or `v`."""
+
+    def change(model: Transformer) -> None:
+        for attention in attentions(model, "self"):
+            kept, rotations = Kept(getattr(attention, tap[-1])) if tap != "v" else None, list[Rotation]()
+
+            def enter(_: nn.Module, __: Any, kwargs: Any, rotations: list[Rotation] = rotations) -> None:
+                rotations[:] = [kwargs["rotation"]]
+
+            def value(out: Tensor, kept: Kept | None = kept, rotations: list[Rotation] = rotations) -> Tensor:
+                return turn(rotations[0], out if kept is None else kept.value)
+
+            attention.register_forward_pre_hook(enter, with_kwargs=True)
+            set_value(getattr(attention, tap), value)
+
+    return change
+
+
+def unturned(_: Rotation, x: Tensor) -> Tensor:
+    """Leave it as it is."""
+    return x
+
+
+def backwards(rotation: Rotation, x: Tensor) -> Tensor:
+    """Rotate by the opposite angle."""
+    return replace(rotation, sin=-rotation.sin).turn(x)
+
+
+def more_norms(*sides: str) -> Change:
+    """Put one more norm after stacks."""
+
+    def change(model: Transformer) -> None:
+        for side in sides:
+            for stack in stacks(model, side):
+                stack.norm = make_norm(model.config).to(torch.float64)
+
+    return change
+
+
+def fewer_norms(*sides: str) -> Change:
+    """Leave out the last norm of stacks."""
+
+    def change(model: Transformer) -> None:
+        for side in sides:
+            for stack in stacks(model, side):
+                stack.norm = None
+
+    return change
+
+
+def normed_by(formula: Callable[[Tensor, float], Tensor]) -> Change:
+    """Normalise by another formula of the input and ε; γ and β come after it as ever."""
+
+    def change(model: Transformer) -> None:
+        for module in model.modules():
+            if isinstance(module, (nn.LayerNorm, nn.RMSNorm)):
+                module.register_forward_hook(_with(formula))
+
+    return change
+
+
+def _with(formula: Callable[[Tensor, float], Tensor]) -> Callable[[nn.Module, Any, Tensor], Tensor]:
+    def hook(module: nn.Module, args: Any, _: Tensor) -> Tensor:
+        assert isinstance(module, (nn.LayerNorm, nn.RMSNorm))
+        normed = formula(args[0], module.eps or 0.0) * module.weight
+        return normed + module.bias if isinstance(module, nn.LayerNorm) else normed
+
+    return hook

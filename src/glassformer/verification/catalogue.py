@@ -3,11 +3,31 @@
 import math
 from collections.abc import Iterator
 
+import torch.nn.functional as F
 from torch import Tensor
 
 from glassformer.config.model import ModelConfig
 from glassformer.verification import changes as c
-from glassformer.verification.deviation import Deviation, Way, When, deviation, fields, hooks, modules, parameters
+from glassformer.verification import masks as m
+from glassformer.verification.deviation import (
+    Deviation,
+    Way,
+    When,
+    adds_positions,
+    both,
+    both_stacks,
+    deviation,
+    fields,
+    has,
+    hooks,
+    layernorm,
+    modules,
+    parameters,
+    post,
+    pre,
+    rmsnorm,
+    rotary,
+)
 
 SIDES = ("encoder", "decoder")
 POST = "section 3.1: LayerNorm(x + Sublayer(x)), and nothing after the last layer"
@@ -23,51 +43,6 @@ PADDING = "padding is no part of the sentence: its keys are hidden"
 FFN = "section 3.3, equation 2: max(0, x W_1 + b_1) W_2 + b_2"
 CROSS = "section 3.2.3: queries from the decoder, keys and values from the encoder's output"
 RESIDUAL = "section 3.1: a residual connection around each sublayer"
-
-
-def both_stacks(config: ModelConfig) -> bool:
-    """Encoder–decoders."""
-    return config.kind == "encoder-decoder"
-
-
-def has(side: str) -> When:
-    """Return whether a model has an encoder, or a decoder."""
-    return lambda config: config.has_encoder if side == "encoder" else config.has_decoder
-
-
-def pre(config: ModelConfig) -> bool:
-    """Pre-norm models."""
-    return config.norm.placement == "pre"
-
-
-def post(config: ModelConfig) -> bool:
-    """Post-norm models."""
-    return not pre(config)
-
-
-def layernorm(config: ModelConfig) -> bool:
-    """Models with LayerNorm."""
-    return config.norm.kind == "layernorm"
-
-
-def rmsnorm(config: ModelConfig) -> bool:
-    """Models with RMSNorm."""
-    return config.norm.kind == "rmsnorm"
-
-
-def rotary(config: ModelConfig) -> bool:
-    """Models that turn queries and keys."""
-    return config.positions.kind == "rotary"
-
-
-def adds_positions(config: ModelConfig) -> bool:
-    """Models that add something to the embedding for the position."""
-    return config.positions.kind in ("sinusoidal", "learned")
-
-
-def both(*when: When) -> When:
-    """Return whether all of them hold."""
-    return lambda config: all(one(config) for one in when)
 
 
 def places_of_norms() -> Iterator[Deviation]:
@@ -129,7 +104,7 @@ def norms() -> Iterator[Deviation]:
         hooks(c.normed_by(lambda x, eps: _normed(x, eps, outside=True)), layernorm),
         hooks(c.normed_by(lambda x, eps: x / (x.square().mean(-1, keepdim=True).sqrt() + eps)), rmsnorm),
     )  # fmt: skip
-    for eps in (1e-3, 1e-5, 1e-6, 1e-8, 1e-9, 1e-12):
+    for eps in (1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9, 1e-12):
         yield deviation(
             f"epsilon-{eps:g}", f"has ε = {eps:g} in its norms", "PyTorch's LayerNorm has 1e-5; the paper names none",
             "give both the same ε (norm.eps)", fields(norm__eps=eps),
@@ -261,11 +236,18 @@ def attention() -> Iterator[Deviation]:
         ("attention-scale-d-model", "divides its scores by √d_model", lambda d_k, d_model: math.sqrt(d_k / d_model)),
         ("attention-multiplied", "multiplies its scores by √d_k", lambda d_k, _: float(d_k)),
     ):
-        yield deviation(name, says, ATTENTION, "divide by math.sqrt(d_head), once", hooks(c.scaled_by(factor)))
+        yield deviation(
+            name, says, ATTENTION, "divide by math.sqrt(d_head), once", hooks(c.scaled_by(factor)),
+            *(hooks(c.scaled_by(factor, which), both_stacks) for which in ("self", "cross")),
+        )  # fmt: skip
     yield deviation(
         "softmax-over-queries", "takes the softmax over the queries", ATTENTION + ": each query's weights sum to 1",
-        "softmax(dim=-1), the axis of the keys", hooks(c.softmax_over_queries),
-        hooks(c.both(c.softmax_over_queries, c.uniform_where_hidden)),
+        "softmax(dim=-1), the axis of the keys", hooks(c.softmax_over(2)),
+        hooks(c.both(c.softmax_over(2), m.uniform_where_hidden)),
+    )  # fmt: skip
+    yield deviation(
+        "softmax-over-heads", "takes the softmax over the heads", ATTENTION + ": each query's weights sum to 1",
+        "softmax(dim=-1), the axis of the keys", hooks(c.softmax_over(1)),
     )  # fmt: skip
     yield deviation(
         "heads-without-transpose", "cuts (B, T, d_model) into (B, h, T, d_k) by view alone, which mixes the tokens",
@@ -288,33 +270,33 @@ def attention() -> Iterator[Deviation]:
 def masks() -> Iterator[Deviation]:
     """What attention may see."""
 
-    def decoder(allowed: c.Allowed) -> tuple[Way, Way]:
-        change = c.masked_by("decoder", allowed)
-        return hooks(change, has("decoder")), hooks(c.both(change, c.uniform_where_hidden), has("decoder"))
+    def decoder(allowed: m.Allowed) -> tuple[Way, Way]:
+        change = m.masked_by("decoder", allowed)
+        return hooks(change, has("decoder")), hooks(c.both(change, m.uniform_where_hidden), has("decoder"))
 
-    everywhere = (("decoder", c.inverted_with_padding), ("encoder", c.only_padding), ("cross", c.only_padding))
+    everywhere = (("decoder", m.inverted_with_padding), ("encoder", m.only_padding), ("cross", m.only_padding))
     yield deviation(
         "mask-inverted", "shows what is hidden, and hides what may be seen", CAUSAL,
-        "masked_fill(~allowed, -inf), where True = may attend", *decoder(c.inverted), *decoder(c.inverted_with_padding),
-        hooks(c.both(*(c.masked_by(*one) for one in everywhere), c.uniform_where_hidden), has("decoder")),
+        "masked_fill(~allowed, -inf), where True = may attend", *decoder(m.inverted), *decoder(m.inverted_with_padding),
+        hooks(c.both(*(m.masked_by(*one) for one in everywhere), m.uniform_where_hidden), has("decoder")),
     )  # fmt: skip
     yield deviation(
         "future-visible-by-one", "lets each position see the next one", CAUSAL,
-        "hide torch.ones(n, n).triu(diagonal=1)", *decoder(c.shifted(1)),
+        "hide torch.ones(n, n).triu(diagonal=1)", *decoder(m.shifted(1)),
     )  # fmt: skip
     yield deviation(
         "own-position-hidden", "hides each position from itself", CAUSAL, "show torch.ones(n, n).tril()",
-        *decoder(c.shifted(-1)),
+        *decoder(m.shifted(-1)),
     )  # fmt: skip
     yield deviation(
         "causal-mask-missing", "lets each position see all later ones", CAUSAL,
-        "give the decoder's self-attention a causal mask", hooks(c.masked_by("decoder", c.only_real), has("decoder")),
+        "give the decoder's self-attention a causal mask", hooks(m.masked_by("decoder", m.only_real), has("decoder")),
     )  # fmt: skip
 
     def seen(change: c.Change, when: When) -> tuple[Way, Way]:
         return hooks(change, when), hooks(c.both(change, c.by_column), when)  # what stands at padding matters then
 
-    in_encoder, in_cross = c.masked_by("encoder", c.everything), c.masked_by("cross", c.everything)
+    in_encoder, in_cross = m.masked_by("encoder", m.everything), m.masked_by("cross", m.everything)
     yield deviation(
         "padding-visible-source", "lets attention see the padding of the source", PADDING,
         "hide padded keys in the encoder and in cross-attention", *seen(c.both(in_encoder, in_cross), both_stacks),
@@ -331,7 +313,7 @@ def masks() -> Iterator[Deviation]:
         "padding-rows-zeroed", "makes the encoder's output 0 at padding, and lets cross-attention see it",
         PADDING + "; the fast path of nn.TransformerEncoder makes such zeros",
         "hide padded keys in cross-attention (memory_key_padding_mask)",
-        *seen(c.both(c.padding_rows_zeroed, in_cross), both_stacks),
+        *seen(c.both(m.padding_rows_zeroed, in_cross), both_stacks),
     )  # fmt: skip
 
 
@@ -344,9 +326,19 @@ def sublayers() -> Iterator[Deviation]:
             f"activation-{name}", f"has {words} in its feed-forward network", FFN,
             "take the activation of the configuration (ffn.activation)", fields(ffn__activation=name),
         )  # fmt: skip
+    for name, words, function in (
+        ("leaky-relu", "a leaky ReLU", F.leaky_relu),
+        ("quick-gelu", "x σ(1.702 x)", lambda x: x * (1.702 * x).sigmoid()),
+        ("tanh", "tanh", Tensor.tanh), ("sigmoid", "a sigmoid", Tensor.sigmoid), ("elu", "ELU", F.elu),
+        ("relu-squared", "the square of ReLU", lambda x: x.relu().square()), ("mish", "Mish", F.mish),
+    ):  # fmt: skip
+        yield deviation(
+            f"activation-{name}", f"has {words} in its feed-forward network", FFN,
+            "take the activation of the configuration (ffn.activation)", hooks(c.activated_by(function)),
+        )  # fmt: skip
     yield deviation(
         "activation-missing", "has nothing between the two products of its feed-forward network", FFN,
-        "put the activation after the first product", hooks(c.without_activation),
+        "put the activation after the first product", hooks(c.activated_by(lambda x: x)),
     )  # fmt: skip
     yield deviation(
         "cross-reads-decoder", "lets cross-attention read the decoder itself", CROSS, "keys and values are the memory",

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from glassformer.config.model import ModelConfig
 from glassformer.errors import ConfigError
-from glassformer.model.attention import Mask, MultiHeadAttention, causal
+from glassformer.model.attention import Mask, MultiHeadAttention
 from glassformer.model.layer import FeedForward, Layer, Residual, make_norm
 from glassformer.model.position import Rotation
 from glassformer.model.tap import Tap
@@ -17,7 +17,6 @@ from glassformer.model.transformer import Embedding, Stack, Transformer
 
 Change = Callable[[Transformer], None]
 Value = Callable[[Tensor], Tensor]
-Allowed = Callable[[Tensor | None, int, int], Tensor | None]
 
 
 def configured(config: ModelConfig, **changes: Any) -> ModelConfig | None:
@@ -87,30 +86,26 @@ def by_column(model: Transformer) -> None:
         stack.register_forward_pre_hook(enter, with_kwargs=True)
 
 
-def scaled_by(factor: Callable[[int, int], float]) -> Change:
-    """Multiply the scaled scores by a factor of d_k and d_model."""
+def scaled_by(factor: Callable[[int, int], float], which: str = "all") -> Change:
+    """Multiply the scaled scores of attentions by a factor of d_k and d_model."""
 
     def change(model: Transformer) -> None:
-        for attention in attentions(model):
+        for attention in attentions(model, which):
             times = factor(attention.d_k, model.config.d_model)
             set_value(attention.scaled, lambda value, times=times: value * times)  # type: ignore[misc]
 
     return change
 
 
-def softmax_over_queries(model: Transformer) -> None:
-    """Let each key's weights sum to 1, in place of each query's."""
-    for attention in attentions(model):
-        masked = Kept(attention.masked)
-        set_value(attention.weights, lambda _, masked=masked: masked.value.softmax(-2).nan_to_num(0.0))  # type: ignore[misc]
+def softmax_over(axis: int) -> Change:
+    """Let weights sum to 1 over another axis of (B, H, T, S)."""
 
+    def change(model: Transformer) -> None:
+        for attention in attentions(model):
+            masked = Kept(attention.masked)
+            set_value(attention.weights, lambda _, masked=masked: masked.value.softmax(axis).nan_to_num(0.0))  # type: ignore[misc]
 
-def uniform_where_hidden(model: Transformer) -> None:
-    """Let a row that may see nothing see everything alike, as −10⁹ in place of −∞ does."""
-    for attention in attentions(model):
-        set_value(
-            attention.weights, lambda value: torch.where(value.sum(-1, keepdim=True) == 0, 1 / value.shape[-1], value)
-        )
+    return change
 
 
 def heads_without_transpose(model: Transformer) -> None:
@@ -139,70 +134,6 @@ def kv_heads_tiled(model: Transformer) -> None:
         back = torch.argsort(order)
         set_value(attention.q, lambda value, order=order: value[:, order])  # type: ignore[misc]
         set_value(attention.heads, lambda value, back=back: value[:, back])  # type: ignore[misc]
-
-
-def masked_by(which: str, allowed: Allowed) -> Change:
-    """Give attentions another mask.
-
-    Args:
-        which: Attentions, as in `attentions`.
-        allowed: Which keys may be seen, from those that are real, (B, 1, 1, S) or None: all, and the numbers of queries
-            and keys.
-
-    """
-
-    def change(model: Transformer) -> None:
-        for attention in attentions(model, which):
-
-            def enter(_: nn.Module, args: Any, kwargs: Any) -> tuple[Any, Any]:
-                x, memory, mask = args
-                is_real = (
-                    None if mask.allowed is None else mask.allowed[..., -1:, :]
-                )  # the last query sees all real keys
-                is_real = is_real if is_real is not None and is_real.ndim == 4 else None
-                return (x, memory, Mask(allowed(is_real, x.shape[1], memory.shape[1]))), kwargs
-
-            attention.register_forward_pre_hook(enter, with_kwargs=True)
-
-    return change
-
-
-def only_real(is_real: Tensor | None, _n_queries: int, _n_keys: int) -> Tensor | None:
-    """Every real key: a decoder without its causal mask."""
-    return is_real
-
-
-def everything(_is_real: Tensor | None, _n_queries: int, _n_keys: int) -> Tensor | None:
-    """Every key, padding too."""
-    return None
-
-
-def shifted(by: int) -> Allowed:
-    """Real keys up to so many places after the query's own."""
-
-    def allowed(is_real: Tensor | None, n_queries: int, n_keys: int) -> Tensor:
-        index = torch.arange(n_keys)
-        mask = index <= index[:n_queries, None] + by
-        return mask if is_real is None else mask & is_real
-
-    return allowed
-
-
-def inverted(is_real: Tensor | None, n_queries: int, n_keys: int) -> Tensor:
-    """Real keys after the query."""
-    mask = ~causal(n_queries, n_keys, torch.device("cpu"))
-    return mask if is_real is None else mask & is_real
-
-
-def inverted_with_padding(is_real: Tensor | None, n_queries: int, n_keys: int) -> Tensor:
-    """What the mask of a decoder hides, and nothing else."""
-    mask = causal(n_queries, n_keys, torch.device("cpu"))
-    return ~(mask if is_real is None else mask & is_real)
-
-
-def only_padding(is_real: Tensor | None, n_queries: int, n_keys: int) -> Tensor:
-    """The keys that are padding."""
-    return torch.zeros(n_queries, n_keys, dtype=torch.bool) if is_real is None else ~is_real
 
 
 def both(*changes: Change) -> Change:
@@ -251,19 +182,6 @@ def cross_reads_decoder(*, is_causal: bool) -> Change:
     return change
 
 
-def padding_rows_zeroed(model: Transformer) -> None:
-    """Make the encoder's output 0 where the source is padding."""
-    assert model.encoder is not None
-    kept: list[Mask] = []
-    model.encoder.register_forward_pre_hook(lambda _, args: kept.append(args[2]))
-
-    def zeroed(value: Tensor) -> Tensor:
-        allowed = kept[-1].allowed
-        return value if allowed is None else value * allowed[:, 0, 0, :, None]
-
-    set_value(model.memory, zeroed)
-
-
 def residuals(model: Transformer, part: str, side: str = "both") -> Iterator[tuple[Residual, Tap]]:
     """Yield each residual connection of a part ("self_attention", "cross_attention", "ffn") and the part's output."""
     for layer in layers(model, side):
@@ -294,15 +212,19 @@ def residual_after_norm(model: Transformer) -> None:
             set_value(residual.sum, lambda _, normed=normed, kept=kept: normed.value + kept.value)  # type: ignore[misc]
 
 
-def without_activation(model: Transformer) -> None:
-    """Let the feed-forward network be two products and nothing between them."""
-    for layer in layers(model):
-        if layer.ffn.gated:
-            up, gate = Kept(layer.ffn.up), Kept(layer.ffn.gate)
-            set_value(layer.ffn.hidden, lambda _, up=up, gate=gate: up.value * gate.value)  # type: ignore[misc]
-        else:
-            up = Kept(layer.ffn.up)
-            set_value(layer.ffn.hidden, lambda _, up=up: up.value)  # type: ignore[misc]
+def activated_by(function: Value) -> Change:
+    """Put another function in the place of the activation."""
+
+    def change(model: Transformer) -> None:
+        for layer in layers(model):
+            up, gate = Kept(layer.ffn.up), Kept(layer.ffn.gate) if layer.ffn.gated else None
+
+            def hidden(_: Tensor, up: Kept = up, gate: Kept | None = gate) -> Tensor:
+                return function(up.value) if gate is None else function(gate.value) * up.value
+
+            set_value(layer.ffn.hidden, hidden)
+
+    return change
 
 
 def positions_times(factor: Callable[[int], float], side: str = "both") -> Change:

@@ -15,6 +15,51 @@ def always(_: ModelConfig) -> bool:
     return True
 
 
+def both_stacks(config: ModelConfig) -> bool:
+    """Encoder–decoders."""
+    return config.kind == "encoder-decoder"
+
+
+def has(side: str) -> When:
+    """Return whether a model has an encoder, or a decoder."""
+    return lambda config: config.has_encoder if side == "encoder" else config.has_decoder
+
+
+def pre(config: ModelConfig) -> bool:
+    """Pre-norm models."""
+    return config.norm.placement == "pre"
+
+
+def post(config: ModelConfig) -> bool:
+    """Post-norm models."""
+    return not pre(config)
+
+
+def layernorm(config: ModelConfig) -> bool:
+    """Models with LayerNorm."""
+    return config.norm.kind == "layernorm"
+
+
+def rmsnorm(config: ModelConfig) -> bool:
+    """Models with RMSNorm."""
+    return config.norm.kind == "rmsnorm"
+
+
+def rotary(config: ModelConfig) -> bool:
+    """Models that turn queries and keys."""
+    return config.positions.kind == "rotary"
+
+
+def adds_positions(config: ModelConfig) -> bool:
+    """Models that add something to the embedding for the position."""
+    return config.positions.kind in ("sinusoidal", "learned")
+
+
+def both(*when: When) -> When:
+    """Return whether all of them hold."""
+    return lambda config: all(one(config) for one in when)
+
+
 @dataclass(frozen=True, eq=False)
 class Way:
     """One way to make our machine differ: other fields of the configuration, a change of the model, or both."""

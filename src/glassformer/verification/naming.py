@@ -5,7 +5,6 @@ but weights that are loaded by name, or were trained elsewhere, are then in the 
 """
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -73,29 +72,46 @@ def misplaced(assignment: Mapping[str, Places], parameters: Parameters, unused: 
 
 def _layers(at: Mapping[str, Place], unused: Sequence[str]) -> Iterator[Misplaced]:
     """Layers that are applied in another order, or one in the place of all."""
-    kinds: Counter[str] = Counter()
-    rows: dict[str, dict[int, Place]] = {}
+    stacks: dict[str, dict[str, dict[int, Place]]] = {}  # of each parameter the places in all layers
     for name, place in at.items():
-        match = re.match(r"(.*layers\.)(\d+)(\..*)", name)
+        match = re.match(r"(\w+)\.layers\.(\d+)\.(.*)", name)
         if match:
-            rows.setdefault(f"{match[1]}#{match[3]}", {})[int(match[2])] = place
-    first = last = ""
+            stacks.setdefault(match[1], {}).setdefault(match[3], {})[int(match[2])] = place
     left_over = {Place(name, 0).frame for name in unused}
-    for row in rows.values():
-        places = [row[i] for i in sorted(row)]
-        kind = _kind(places, left_over)
-        kinds[kind] += 1
-        if kind == "reversed":
-            first, last = places[0].name, places[-1].name
-    if kinds["reversed"] > len(rows) / 2:
-        says = f"applies its last layer first ({first} works before {last})"
-        yield Misplaced("layers-reversed", says, "apply the layers in the order of their numbers")
-    if kinds["one"] > len(rows) / 2:
-        says = f"uses one layer's weights in the place of all; others are never read ({', '.join(unused[:2])}, …)"
-        yield Misplaced("one-layer-for-all", says, "call each layer once; a name in a loop may be bound to the first")
-    if kinds["shared"] > len(rows) / 2:
-        says = "has one set of weights for all its layers"
-        yield Misplaced("layers-share-weights", says, "give each layer weights of its own")
+    found: dict[str, list[str]] = {}
+    shown = {"one": ", ".join(unused[:2])}
+    for stack, rows in stacks.items():
+        by_kind: dict[str, list[list[Place]]] = {}
+        for row in rows.values():
+            places = [row[i] for i in sorted(row)]
+            by_kind.setdefault(_kind(places, left_over), []).append(places)
+        for kind, several in by_kind.items():
+            if len(several) > len(rows) / 2:
+                found.setdefault(kind, []).append(stack)
+                shown.setdefault(kind, f"{several[0][0].name} works before {several[0][-1].name}")
+    for kind, (name, says, fix) in LAYERS.items():
+        if kind in found:
+            where = f" ({found[kind][0]})" if len(found[kind]) < len(stacks) else ""
+            yield Misplaced(name, says.format(shown[kind]) + where, fix)
+
+
+LAYERS = {
+    "reversed": (
+        "layers-reversed",
+        "applies its last layer first ({})",
+        "apply the layers in the order of their numbers",
+    ),
+    "one": (
+        "one-layer-for-all",
+        "uses one layer's weights in the place of all; others are never read ({}, …)",
+        "call each layer once; a name in a loop may be bound to the first",
+    ),
+    "shared": (
+        "layers-share-weights",
+        "has one set of weights for all its layers",
+        "give each layer weights of its own",
+    ),
+}
 
 
 def _kind(places: Sequence[Place], left_over: set[str]) -> str:
@@ -112,23 +128,30 @@ def _kind(places: Sequence[Place], left_over: set[str]) -> str:
 
 
 def _members(at: Mapping[str, Place]) -> Iterator[Misplaced]:
-    """Queries, keys and values, or gate and up, that do one another's work."""
+    """Queries, keys and values, or gate and up, that do one another's work: everywhere, or in one kind of attention."""
     groups: dict[str, dict[str, Place]] = {}
     for name, place in at.items():
         parent, _, leaf = name.removesuffix(".weight").rpartition(".")
         if name.endswith(".weight") and leaf in MEMBERS:
             groups.setdefault(parent, {})[MEMBERS[leaf]] = place
-    swapped = {}
-    for one, other in SWAPS:
-        pairs = [(group[one], group[other]) for group in groups.values() if one in group and other in group]
-        turned = [pair for pair in pairs if _swapped(one, pair[0], other, pair[1])]
-        if len(turned) > len(pairs) / 2:
-            swapped[one, other] = turned[0]
-    if len(swapped) == len([pair for pair in SWAPS if "v" in pair or "q" in pair]):
-        swapped = {("q", "v"): swapped["q", "v"]}  # the first and the last of three: so all three stand the wrong way
-    for (one, other), (first, second) in swapped.items():
+    found: dict[tuple[str, str], dict[str, tuple[Place, Place]]] = {}
+    for kind in ("self_attention", "cross_attention", "ffn"):
+        alike = [group for path, group in groups.items() if path.endswith(kind)]
+        turned = {}
+        for one, other in SWAPS:
+            pairs = [(group[one], group[other]) for group in alike if one in group and other in group]
+            wrong = [pair for pair in pairs if _swapped(one, pair[0], other, pair[1])]
+            if len(wrong) > len(pairs) / 2:
+                turned[one, other] = wrong[0]
+        if len(turned) == 3:
+            turned = {("q", "v"): turned["q", "v"]}  # the first and the last of three: so all pairs stand the wrong way
+        for pair, places in turned.items():
+            found.setdefault(pair, {})[kind] = places
+    for (one, other), kinds in found.items():
+        first, second = next(iter(kinds.values()))
+        only = f" in {next(iter(kinds)).replace('_', '-')}" if len(kinds) == 1 and one != "gate" else ""
         says = (
-            f"has {WORDS[one]} and {WORDS[other]} the other way round: {first} does the work of {WORDS[one]}, "
+            f"has {WORDS[one]} and {WORDS[other]} the other way round{only}: {first} does the work of {WORDS[one]}, "
             f"{second} that of {WORDS[other]}"
         )
         fix = "swap the two where they are used, or where they are loaded"

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -330,10 +330,31 @@ class TestAgainstRuns:
 
 
 @pytest.mark.parametrize(
+    "returned",
+    [
+        lambda logits: logits.log_softmax(-1),
+        lambda logits: logits.softmax(-1),
+        lambda logits: (logits, "attention"),
+        lambda logits: {"logits": logits},
+        lambda logits: SimpleNamespace(loss=None, logits=logits),
+    ],
+)
+def test_what_models_return(returned: Callable[[Tensor], Any]) -> None:
+    for bug in ((), ("scale_on_both",)):
+        model = stacked.build(foreign.PAPER, *bug)
+        found = gf.verify(
+            lambda inner, source, target: returned(inner(source, target)), CONFIGS["PAPER"][1], weights=model
+        )
+        assert names(found) == {one.replace("_", "-") for one in bug}
+        assert found.equal == (not bug)
+
+
+@pytest.mark.parametrize(
     ("theirs", "message"),
     [
         (lambda source, target: None, "must return logits, a tensor .* but it returned NoneType"),
         (lambda source, target: torch.zeros(3), r"a tensor of shape \(3,\)"),
+        (lambda source, target: torch.zeros(*target.shape, 14), r"must have the shape \(B, T, V\) = \(4, 6, 13\)"),
         (lambda source, target: torch.rand(*target.shape, 13), "gives another result each time"),
         (lambda source, target: torch.zeros(*target.shape, 13), "shows no parameters"),
         (lambda source: torch.zeros(3), "cannot be called"),

@@ -34,7 +34,7 @@ def verify(
     theirs: Any,
     against: str | Path | Config | ModelConfig | Run,
     *,
-    weights: Mapping[str, Any] | None = None,
+    weights: Mapping[str, Any] | nn.Module | None = None,
     mapping: Mapping[str, Any] | None = None,
     pad_id: int = 0,
     overrides: tuple[str, ...] = (),
@@ -48,8 +48,10 @@ def verify(
         theirs: A `torch.nn.Module` that takes ids and gives logits: `(source, target)` of an encoder–decoder, else
             `(ids)`; an `nn.Transformer`; or a function, of ids alone, or of `weights` and ids. Padding has the id
             `pad_id`; parameters named `source_is_real` and `target_is_real` are told which tokens are real.
+            Log-probabilities or probabilities do in place of logits.
         against: What it should be: a preset, a file, a run, or a configuration.
-        weights: Of theirs: a module loads them first, a function takes them as its first argument.
+        weights: Of theirs: a module loads them first; a function takes them as its first argument, tensors by name or
+            a module, such as one that wants masks: `verify(lambda m, x, y: m(x, y, masks(x, y)), …, weights=model)`.
         mapping: Which of their parameters are ours, where the proposal is wrong: see `verification.mapping`.
         pad_id: The id that is padding.
         overrides: Fields to change in a preset or file, such as "model.norm.placement=pre".
@@ -84,6 +86,8 @@ class Comparison:
         self.probes = probes(config, pad_id=theirs.pad_id)
         self.parameters = Parameters(theirs.parameters)
         self.logits = [self._called(probe) for probe in self.probes]
+        self.is_normal = False  # whether theirs are log-probabilities
+        self._normalise()
         self.record = self._recorded(self.probes[0])
         self.units = units(self._recorded(self.probes[1]))  # the longest, which reads the most rows of position tables
         own = None if theirs.parameters or run is None else dict(run.model.named_parameters())
@@ -105,12 +109,21 @@ class Comparison:
                 "your model gives another result each time: something draws random numbers in eval mode (dropout that "
                 "does not ask self.training, perhaps); take it out first"
             )
-        expected = probe.real.shape
-        if logits.ndim == 3 and logits.shape[:2] != expected and self.config.classifier is None:
+        vocabulary = self.config.target_vocabulary
+        if vocabulary is not None and logits.shape != (*probe.real.shape, vocabulary):
             raise VerifyError(
-                f"your logits must be (B, T, V) with (B, T) = {tuple(expected)}, but they are {tuple(logits.shape)}"
+                f"your logits must have the shape (B, T, V) = {(*probe.real.shape, vocabulary)}, but they have "
+                f"{tuple(logits.shape)}"
             )
         return logits
+
+    def _normalise(self) -> None:
+        """Take log-probabilities and probabilities as what they are."""
+        first = self.logits[0]
+        if first.ndim == 3 and _sums_to_one(first) and float(first.min()) >= 0:
+            self.logits, self.is_normal = [logits.log() for logits in self.logits], True
+        elif first.ndim == 3 and _sums_to_one(first.exp()):
+            self.is_normal = True
 
     def _recorded(self, probe: Probe) -> Record:
         with _whole_layers():
@@ -118,7 +131,9 @@ class Comparison:
 
     def report(self) -> Report:
         """Search, and put together what was found."""
-        search = Search(self.machine, self.probes[:2], self.logits[:2], self.prints, self.tolerance)
+        search = Search(
+            self.machine, self.probes[:2], self.logits[:2], self.prints, self.tolerance, is_normal=self.is_normal
+        )
         base = search.base()
         equal, best = search.run(base)
         alignment = self.machine.alignment(best.variant)
@@ -242,6 +257,9 @@ class Comparison:
 
     def _notes(self, model: Transformer) -> Iterator[str]:
         ours = self.probes[2].ours(model)
+        if self.is_normal:
+            yield "yours returns log-probabilities or probabilities: they were compared with ours, as log-probabilities"
+            ours = ours.log_softmax(-1)
         if difference(ours, self.logits[2], self.probes[2]) > self.tolerance:
             yield (
                 "batches that are padded on the left give other results: ours counts real tokens for their positions, "
@@ -281,6 +299,11 @@ def _whole_layers() -> Iterator[None]:
         yield
     finally:
         torch.backends.mha.set_fastpath_enabled(before)
+
+
+def _sums_to_one(values: Tensor) -> bool:
+    sums = values.sum(-1)
+    return bool(torch.allclose(sums, torch.ones_like(sums), atol=1e-4))
 
 
 def _close(one: Tensor, other: Tensor) -> bool:

@@ -47,17 +47,27 @@ class Search:
     """Compares variants of our machine with theirs on some probes."""
 
     def __init__(
-        self, machine: Machine, probes: Sequence[Probe], logits: Sequence[Tensor], prints: Prints, tolerance: float
+        self,
+        machine: Machine,
+        probes: Sequence[Probe],
+        logits: Sequence[Tensor],
+        prints: Prints,
+        tolerance: float,
+        *,
+        is_normal: bool = False,
     ) -> None:
+        """Take what is known of theirs; `is_normal`: their logits are log-probabilities."""
+        self._is_normal = is_normal
         self._machine, self._probes, self._logits, self._prints = machine, probes, logits, prints
         self.tolerance = tolerance
 
     def differences(self, model: Transformer) -> tuple[float, ...]:
         """Return the largest difference of the logits on each probe, as a share of the largest logit."""
-        return tuple(
-            difference(probe.ours(model), theirs, probe)
-            for probe, theirs in zip(self._probes, self._logits, strict=True)
-        )
+        found = []
+        for probe, theirs in zip(self._probes, self._logits, strict=True):
+            ours = probe.ours(model)
+            found.append(difference(ours.log_softmax(-1) if self._is_normal else ours, theirs, probe))
+        return tuple(found)
 
     def equals(self, differences: Sequence[float]) -> bool:
         """Whether logits are equal, but for rounding."""

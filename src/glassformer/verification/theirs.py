@@ -25,14 +25,16 @@ class Theirs:
     there too which tokens are real, True = real.
     """
 
-    def __init__(self, model: Any, config: ModelConfig, *, weights: Mapping[str, Any] | None, pad_id: int) -> None:
+    def __init__(
+        self, model: Any, config: ModelConfig, *, weights: Mapping[str, Any] | nn.Module | None, pad_id: int
+    ) -> None:
         """Copy a model.
 
         Args:
             model: A `torch.nn.Module` that gives logits; an `nn.Transformer`, which is put between the embeddings and
                 the output of the configuration; or a function, of ids alone, or of `weights` and ids.
             config: What it should be.
-            weights: Of a module, to be loaded first; of a function, its first argument.
+            weights: Of a module, to be loaded first; of a function, its first argument: tensors, or a module.
             pad_id: The id that is padding.
 
         Raises:
@@ -43,20 +45,24 @@ class Theirs:
         if isinstance(model, nn.Transformer):
             model = Sandwich(model, config)
         self.module: nn.Module | None = None
-        self.weights: dict[str, Any] | None = None
+        self.weights: Any = None
         if isinstance(model, nn.Module):
             self.module = _copied(model)
             if weights is not None:
                 _load(self.module, weights)
-            self.module = self.module.double().eval()
-            self.parameters = {name: parameter.detach() for name, parameter in self.module.named_parameters()}
             self._function: Logits = self.module
         elif callable(model):
             self._function = model
-            self.weights = None if weights is None else _doubled(_copied(dict(weights)))
-            self.parameters = dict(_flat(self.weights or {}))
+            if isinstance(weights, nn.Module):
+                self.weights = self.module = _copied(weights)
+            else:
+                self.weights = None if weights is None else _doubled(_copied(dict(weights)))
+                self.parameters = dict(_flat(self.weights or {}))
         else:
             raise VerifyError(f"a model is a torch.nn.Module or a function, not {type(model).__name__}")
+        if self.module is not None:
+            self.module.double().eval()
+            self.parameters = {name: parameter.detach() for name, parameter in self.module.named_parameters()}
         signature = _signature(model.forward if isinstance(model, nn.Module) else model)
         self.precision, self._calls = torch.float64, 0  # of what it returned last; how often it was called
         self._told = {name for name in ("source_is_real", "target_is_real") if name in signature}
@@ -101,6 +107,7 @@ class Theirs:
                     f"your model cannot be called with {'weights and ' if first else ''}ids of shape {shapes}: "
                     f"{type(error).__name__}: {error}"
                 ) from error
+        out = _scores(out)
         if not isinstance(out, Tensor) or out.ndim not in (2, 3):
             got = f"a tensor of shape {tuple(out.shape)}" if isinstance(out, Tensor) else type(out).__name__
             raise VerifyError(f"your model must return logits, a tensor (B, T, vocabulary), but it returned {got}")
@@ -161,6 +168,15 @@ class Sandwich(nn.Module):
         return logits
 
 
+def _scores(out: Any) -> Any:
+    """Return what is likely meant of several results: `logits`, or the first."""
+    if isinstance(out, Mapping):
+        return out.get("logits", out)
+    if hasattr(out, "logits"):
+        return out.logits
+    return out[0] if isinstance(out, (list, tuple)) and out else out
+
+
 def _copied(model: Any) -> Any:
     try:
         return copy.deepcopy(model)
@@ -168,9 +184,9 @@ def _copied(model: Any) -> Any:
         raise VerifyError(f"your model cannot be copied ({error}); give a function that builds it") from error
 
 
-def _load(module: nn.Module, weights: Mapping[str, Any]) -> None:
+def _load(module: nn.Module, weights: Mapping[str, Any] | nn.Module) -> None:
     try:
-        module.load_state_dict(dict(weights))
+        module.load_state_dict(weights.state_dict() if isinstance(weights, nn.Module) else dict(weights))
     except RuntimeError as error:
         raise VerifyError(f"the weights do not fit your model: {' '.join(str(error).split())}") from error
 

@@ -72,7 +72,7 @@ class Machine:
         if key not in self._models:
             self._models = {key: self._filled(made)}  # of many variants that only hooks tell apart
         model = self._models[key]
-        if model is not None and made != variant:
+        if model is not None:
             for module in model.modules():
                 module._forward_hooks.clear()
                 module._forward_pre_hooks.clear()

@@ -77,27 +77,21 @@ class Report:
     def __str__(self) -> str:
         lines = [self.verdict]
         for cause in self.causes:
-            lines += [
-                "",
-                f"Cause    {cause.name}",
-                f"Paper    {cause.section}" if cause.section else "",
-                f"Fix      {cause.fix}",
-            ]
-            if cause.same:
-                lines.append(f"Or       {', '.join(cause.same)}: the effect is the same")
+            lines += ["", *_rows(("Cause", cause.name), ("Paper", cause.section), ("Fix", cause.fix))]
+            lines += _rows(("Or", f"{', '.join(cause.same)}: the effect is the same")) if cause.same else []
         if self.first is not None:
-            seen = f"{self.first.words}, {self.first.tensor}"
-            lines += [
-                "",
-                f"Seen     first at {seen}"
-                + (f", by up to {self.first.largest:.3g}" if self.first.largest is not None else ""),
-            ]
-            lines += [f"Yours    {self.first.theirs}"] if self.first.theirs else []
+            by = "" if self.first.largest is None else f", by up to {self.first.largest:.3g}"
+            lines += ["", *_rows(("Seen", f"first at {self.first.words}, {self.first.tensor}{by}"))]
+            lines += _rows(("Yours", self.first.theirs))
         if self.differences:
-            lines += ["", f"Logits   {_shares(self.differences)} of the largest, before"]
-            lines += [f"         {_shares(self.left)} with the causes in ours"] if self.left and self.causes else []
-        lines += [f"Note     {note}" for note in self.notes]
-        return "\n".join(line for i, line in enumerate(lines) if line or i)
+            lines += ["", *_rows(("Logits", f"{_shares(self.differences)}, as a share of the largest"))]
+            lines += _rows(("Then", f"{_shares(self.left)}, with the causes in ours")) if self.causes else []
+        return "\n".join([*lines, *_rows(*(("Note", note) for note in self.notes))])
+
+
+def _rows(*rows: tuple[str, str]) -> list[str]:
+    """Return lines with a word in a column of its own, without those that have nothing to say."""
+    return [f"{word:8} {text}" for word, text in rows if text]
 
 
 def said(part: str) -> str:

@@ -23,6 +23,7 @@ OF_TRAINING = (
     "--ignore", "tests/learn/test_distributed.py",
 )  # fmt: skip
 OF_PROCESSES = ("tests/learn/test_distributed.py",)
+OF_VERIFYING = ("tests/verify",)
 
 
 @dataclass(frozen=True)
@@ -124,6 +125,25 @@ MUTANTS = [
     Mutant("each validates on its own", "learn/validation.py", "total, n_labels = processes.sum(total, n_labels)", "pass", OF_PROCESSES),
     Mutant("one stops by itself", "learn/trainer.py", "if stops and not", "if self._stop and not", OF_PROCESSES),
     Mutant("a frozen process is waited for", "cli/progress.py", "signal.alarm(PATIENCE)", "pass", OF_PROCESSES),
+    # find the bug
+    Mutant("hooks of one variant stay for the next", "verification/ours.py", "module._forward_hooks.clear()", "pass", OF_VERIFYING),
+    Mutant("theirs is changed", "verification/theirs.py", "return copy.deepcopy(model)", "return model", OF_VERIFYING),
+    Mutant("random numbers are the same each time", "verification/theirs.py", "torch.manual_seed(self._calls)", "torch.manual_seed(0)", OF_VERIFYING),
+    Mutant("norms are as fresh ones", "verification/theirs.py", "tensor.copy_(0.3 * noise + is_gamma)", "tensor.fill_(float(is_gamma))", OF_VERIFYING),
+    Mutant("frozen sinusoids are drawn anew", "verification/theirs.py", "if not tensor.requires_grad and _is_sinusoids(tensor)", "if tensor.numel() < 0", OF_VERIFYING),
+    Mutant("constants in float32 are differences", "verification/theirs.py", "any(map(_is_rounded, kept))", "False", OF_VERIFYING),
+    Mutant("(T, B) is not tried", "verification/theirs.py", "self.time_first = self._is_by_row(probe)", "self.time_first = False", OF_VERIFYING),
+    Mutant("padded batches do not count", "verification/search.py", "return max(differences) <= self.tolerance", "return differences[0] <= self.tolerance", OF_VERIFYING),
+    Mutant("orders are tried once", "verification/search.py", "while found is not before:", "while before is None:", OF_VERIFYING),
+    Mutant("later orders stay as they are", "verification/search.py", "nexts.append(self.settled(second))", "nexts.append(second)", OF_VERIFYING),
+    Mutant("two at a time, and no more", "verification/search.py", "MOST = 4", "MOST = 2", OF_VERIFYING),
+    Mutant("rows of heads apart", "verification/align.py", "if not by_head or len(sizes) == 1:", "if True:", OF_VERIFYING),
+    Mutant("tables in one order", "verification/align.py", "if all(swapped):", "if False:", OF_VERIFYING),
+    Mutant("of two norms the last is ours", "verification/align.py", "or (is_left_out and total == best[i + di, j + dj])", "", OF_VERIFYING),
+    Mutant("every added vector is a bias", "verification/units.py", "if fits and _comes_from(unit.operation, found[i].operation.index, operations):", "if fits:", OF_VERIFYING),
+    Mutant("a mapping is not heeded", "verification/ours.py", "found.places.update(self.fixed)", "pass", OF_VERIFYING),
+    Mutant("all weights are used", "verification/compare.py", "used[use.places.ravel()] = True", "used[:] = True", OF_VERIFYING),
+    Mutant("what goes into a formula is its place", "verification/compare.py", "if one.index not in known][:NEXT]", "if one.index >= 0][:NEXT]", OF_VERIFYING),
 ]  # fmt: skip
 
 

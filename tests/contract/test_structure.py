@@ -35,7 +35,8 @@ LEVELS: list[dict[str, tuple[str, ...]]] = [
     {"learn": ("schedule", "loss", "events", "checks", "distributed", "learner", "keeper", "validation", "trainer", "tensorboard")},
     {
         "verification": (
-            "record", "units", "align", "prints", "probes", "changes", "masks", "deviation", "catalogue", "ours", "search",
+            "record", "units", "align", "prints", "probes", "changes", "masks", "deviation", "catalogue_norms", "catalogue_inputs",
+            "catalogue", "ours", "search",
             "theirs", "report", "mapping", "naming", "compare", "training",
         ),
     },

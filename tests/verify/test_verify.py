@@ -133,8 +133,6 @@ def test_what_no_catalogue_knows(style: str, bug: str) -> None:
     assert found.verdict.startswith("Unknown; first seen at "), found.verdict
     assert found.first is not None
     place = foreign.OTHERS[bug]
-    if place == "memory":  # what cross-attention makes of it is the first that is not found in theirs
-        place = "decoder.layers.0.cross_attention"
     assert found.first.part == place, found.first
 
 
@@ -156,7 +154,8 @@ class TestPyTorch:
         assert "section 3.1" in cause.section
         assert any("fast path" in note for note in found.notes)  # the other trap
         assert found.first is not None
-        assert found.first.words == "encoder layer 2, feed-forward network"
+        assert found.first.words == "the memory that cross-attention reads"
+        assert found.first.theirs.startswith("transformer.encoder.norm, ")
         assert str(found).startswith("Your model has one more norm after each stack.\n")
 
     @pytest.mark.parametrize("batch_first", [True, False])

@@ -12,6 +12,7 @@ from glassformer.verification.units import Unit
 GROUPS = {"w_q": 0, "w_k": 1, "w_v": 2, "w_1": 0, "w_gate": 1}
 SKIPPED = -1.5  # a part of one side that the other has not
 MATCHED = 4.0
+SWAPPED = (2, 2)  # two tables whose rows are fetched in the other order
 
 
 @dataclass(frozen=True)
@@ -95,13 +96,17 @@ def align(ours: Sequence[Ours], theirs: Sequence[Unit], d_k: int) -> Alignment:
             if best[i, j] == -np.inf:
                 continue
             for di, dj, gain in _steps(ours[i : i + 3], theirs[j:], d_k):
-                if best[i, j] + gain > best[i + di, j + dj]:
-                    best[i + di, j + dj] = best[i, j] + gain
+                total, is_left_out = best[i, j] + gain, (di, dj) == (0, 1)  # of several alike, the first is ours
+                if total > best[i + di, j + dj] or (is_left_out and total == best[i + di, j + dj]):
+                    best[i + di, j + dj] = total
                     step[i + di, j + dj] = (di, dj)
-    pairs, i, j = [], n, m
+    pairs: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
+    i, j = n, m
     while i or j:
         di, dj = step[i, j]
-        if di and dj:
+        if (di, dj) == SWAPPED:
+            pairs += [((i - 1,), (j - 2,)), ((i - 2,), (j - 1,))]
+        elif di and dj:
             pairs.append((tuple(range(i - di, i)), tuple(range(j - dj, j))))
         i, j = i - di, j - dj
     return Alignment(ours, theirs, pairs[::-1])
@@ -115,9 +120,13 @@ def _steps(ours: Sequence[Ours], theirs: Sequence[Unit], d_k: int) -> Iterator[t
         yield 0, 1, SKIPPED
     if not ours or not theirs:
         return
-    gain = _likeness(ours[0].unit, theirs[0])
+    gain = _likeness(ours[0], theirs[0])
     if gain:
         yield 1, 1, gain
+    if ours[0].unit.kind == "table" and len(ours) > 1 and len(theirs) > 1:
+        swapped = _likeness(ours[0], theirs[1]), _likeness(ours[1], theirs[0])
+        if all(swapped):
+            yield *SWAPPED, sum(swapped)
     if not ours[0].group or theirs[0].kind != "linear":
         return
     group = [one for one in ours if one.group == ours[0].group]
@@ -131,15 +140,18 @@ def _steps(ours: Sequence[Ours], theirs: Sequence[Unit], d_k: int) -> Iterator[t
             yield k, h, MATCHED * k
 
 
-def _likeness(ours: Unit, theirs: Unit) -> float:
-    same_bias = 0.5 * ((ours.bias is None) == (theirs.bias is None))
+def _likeness(mine: Ours, theirs: Unit) -> float:
+    """Return what it is worth to take a part for one of ours; 0: it cannot be."""
+    ours = mine.unit
     if ours.kind == theirs.kind and ours.shape == theirs.shape:
-        return MATCHED + same_bias
-    if ours.kind == "table" and theirs.kind == "linear" and ours.shape == theirs.shape[::-1]:
+        return MATCHED + 0.5 * ((ours.bias is None) == (theirs.bias is None))
+    if ours.kind != "table" or len(theirs.shape) != 2:
+        return 0.0
+    if theirs.kind == "linear" and ours.shape == theirs.shape[::-1]:
         return MATCHED - 1  # rows fetched by a product
-    if ours.kind == "table" and theirs.kind == "shift" and len(theirs.shape) == 2:
-        return MATCHED - 1 if ours.shape[1] == theirs.shape[1] and theirs.shape[0] <= ours.shape[0] else 0.0
-    return 0.0
+    if ours.shape[1] != theirs.shape[1] or "position" not in mine.weight:
+        return 0.0
+    return MATCHED - 1 if theirs.kind in ("table", "shift") else 0.0  # of positions, as many as there may be
 
 
 def assign(alignment: Alignment, orders: Orders, d_k: int) -> Assignment:
@@ -152,10 +164,10 @@ def assign(alignment: Alignment, orders: Orders, d_k: int) -> Assignment:
             continue
         unit = alignment.theirs[others[0]]
         weight = unit.weight
-        if ours.unit.kind == "table" and unit.kind != "table":
-            rows = np.full(ours.unit.shape, -1)
-            rows[: len(weight.T if unit.kind == "linear" else weight)] = weight.T if unit.kind == "linear" else weight
-            weight = rows
+        if ours.unit.kind == "table":
+            given = weight.T if unit.kind == "linear" else weight[: ours.unit.shape[0]]
+            weight = np.full(ours.unit.shape, -1)
+            weight[: len(given)] = given
         found.put(ours.weight, weight)
         if ours.bias is not None and unit.bias is not None:
             found.put(ours.bias, unit.bias)

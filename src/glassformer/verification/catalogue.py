@@ -6,36 +6,25 @@ from collections.abc import Iterator
 import torch.nn.functional as F
 from torch import Tensor
 
-from glassformer.config.model import ModelConfig
 from glassformer.verification import changes as c
 from glassformer.verification import masks as m
+from glassformer.verification.catalogue_inputs import embeddings, positions, rotations
+from glassformer.verification.catalogue_norms import PRE, norms, places_of_norms
 from glassformer.verification.deviation import (
+    SIDES,
     Deviation,
     Way,
     When,
-    adds_positions,
     both,
     both_stacks,
     deviation,
     fields,
     has,
     hooks,
-    layernorm,
-    modules,
     parameters,
-    post,
     pre,
-    rmsnorm,
-    rotary,
 )
 
-SIDES = ("encoder", "decoder")
-POST = "section 3.1: LayerNorm(x + Sublayer(x)), and nothing after the last layer"
-PRE = "pre-norm (Xiong et al. 2020): x + Sublayer(LayerNorm(x)), and one norm after each stack"
-LAYERNORM = "section 3.1 and Ba et al. 2016: (x - μ) / √(σ² + ε), σ² the mean of (x - μ)²"
-SCALED = "section 3.4: the embedding layers multiply those weights by √d_model"
-SINUSOID = "section 3.5: PE(pos, 2i) = sin(pos / 10000^(2i/d)), PE(pos, 2i + 1) = cos of the same"
-ROPE = "RoPE (Su et al. 2021): queries and keys are turned, in every layer, by pos / base^(2i/d)"
 ATTENTION = "section 3.2.1, equation 1: softmax(Q Kᵀ / √d_k) V"
 HEADS = "section 3.2.2: each head has d_k numbers of every token"
 CAUSAL = "section 3.2.3: a position sees those up to and including itself"
@@ -43,189 +32,6 @@ PADDING = "padding is no part of the sentence: its keys are hidden"
 FFN = "section 3.3, equation 2: max(0, x W_1 + b_1) W_2 + b_2"
 CROSS = "section 3.2.3: queries from the decoder, keys and values from the encoder's output"
 RESIDUAL = "section 3.1: a residual connection around each sublayer"
-
-
-def places_of_norms() -> Iterator[Deviation]:
-    """Where norms stand."""
-
-    def without(config: ModelConfig) -> bool:
-        return not config.final_norm
-
-    def there(config: ModelConfig) -> bool:
-        return config.final_norm
-
-    take_out = {side: f"model.{side}.norm = None" for side in SIDES}
-    for side in SIDES:
-        yield deviation(
-            f"extra-final-norm-{side}", f"has one more norm after its {side}'s last layer", POST,
-            f"take it out (of nn.Transformer: {take_out[side]})",
-            modules(c.more_norms(side), both(has(side), without)),
-        )  # fmt: skip
-        yield deviation(
-            f"missing-final-norm-{side}", f"has no norm after its {side}'s last layer", PRE,
-            f"put a norm after the {side}'s last layer",
-            modules(c.fewer_norms(side), both(has(side), there)),
-        )  # fmt: skip
-    yield deviation(
-        "extra-final-norm-both", "has one more norm after each stack", POST,
-        f"take them out (of nn.Transformer: {' and '.join(take_out.values())})",
-        modules(c.more_norms(*SIDES), both(both_stacks, without)),
-    )  # fmt: skip
-    yield deviation(
-        "missing-final-norm-both", "has no norm after its stacks", PRE, "put a norm after each stack",
-        modules(c.fewer_norms(*SIDES), both(both_stacks, there)),
-    )  # fmt: skip
-    yield deviation(
-        "pre-for-post", "normalises each sublayer's input (pre-norm), not the sum after it", POST,
-        "write norm(x + sublayer(x)) (nn.Transformer: norm_first=False)",
-        *(parameters(post, norm__placement="pre", norm__final=final) for final in (None, False)),
-    )  # fmt: skip
-    yield deviation(
-        "post-for-pre", "normalises the sum after each sublayer (post-norm), not its input", PRE,
-        "write x + sublayer(norm(x)) (nn.Transformer: norm_first=True)",
-        *(parameters(pre, norm__placement="post", norm__final=final) for final in (None, True)),
-    )  # fmt: skip
-    yield deviation(
-        "norm-on-embedding", "normalises the sum of embedding and position, as BERT does",
-        "section 3.4: the sum goes into the first layer as it is", "take the norm out",
-        parameters(lambda config: not config.norm.embedding, norm__embedding=True),
-    )  # fmt: skip
-
-
-def norms() -> Iterator[Deviation]:
-    """What norms compute."""
-    yield deviation(
-        "unbiased-variance", "divides by n - 1 for the variance of its norms", LAYERNORM, "x.var(-1, unbiased=False)",
-        hooks(c.normed_by(lambda x, eps: _normed(x, eps, unbiased=True)), layernorm),
-    )  # fmt: skip
-    yield deviation(
-        "epsilon-outside-root", "adds ε to the deviation, outside the root", LAYERNORM,
-        "(x - mean) / torch.sqrt(var + eps)",
-        hooks(c.normed_by(lambda x, eps: _normed(x, eps, outside=True)), layernorm),
-        hooks(c.normed_by(lambda x, eps: x / (x.square().mean(-1, keepdim=True).sqrt() + eps)), rmsnorm),
-    )  # fmt: skip
-    for eps in (1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9, 1e-12):
-        yield deviation(
-            f"epsilon-{eps:g}", f"has ε = {eps:g} in its norms", "PyTorch's LayerNorm has 1e-5; the paper names none",
-            "give both the same ε (norm.eps)", fields(norm__eps=eps),
-        )  # fmt: skip
-    yield deviation(
-        "rmsnorm-for-layernorm", "divides by the root mean square and leaves the mean in", LAYERNORM,
-        "take nn.LayerNorm",
-        parameters(layernorm, norm__kind="rmsnorm"),
-    )  # fmt: skip
-    yield deviation(
-        "layernorm-for-rmsnorm", "takes the mean off before it divides",
-        "RMSNorm (Zhang and Sennrich 2019): x / √(mean(x²) + ε)", "take nn.RMSNorm",
-        parameters(rmsnorm, norm__kind="layernorm"),
-    )  # fmt: skip
-
-
-def _normed(x: Tensor, eps: float, *, unbiased: bool = False, outside: bool = False) -> Tensor:
-    variance = x.var(-1, keepdim=True, unbiased=unbiased)
-    x = x - x.mean(-1, keepdim=True)
-    return x / (variance.sqrt() + eps) if outside else x / (variance + eps).sqrt()
-
-
-def embeddings() -> Iterator[Deviation]:
-    """What goes into the first layer, and the matrix that it shares with the output."""
-
-    def scaled(config: ModelConfig) -> bool:
-        return config.embedding.scale
-
-    def unscaled(config: ModelConfig) -> bool:
-        return not config.embedding.scale
-
-    yield deviation(
-        "no-embedding-scale", "does not multiply its embeddings by √d_model", SCALED,
-        "embedding(ids) * math.sqrt(d_model)",
-        fields(scaled, embedding__scale=False),
-        *(hooks(c.embedding_times(lambda d: d**-0.5, side), both(scaled, both_stacks)) for side in SIDES),
-    )  # fmt: skip
-    yield deviation(
-        "embedding-scaled", "multiplies its embeddings by √d_model", "this configuration does not (embedding.scale)",
-        "leave the factor out", fields(unscaled, embedding__scale=True),
-    )  # fmt: skip
-    yield deviation(
-        "embedding-scaled-twice", "multiplies its embeddings by √d_model twice", SCALED, "multiply once",
-        hooks(c.embedding_times(math.sqrt), scaled),
-    )  # fmt: skip
-    yield deviation(
-        "scale-on-both", "multiplies the sum of embedding and position by √d_model", SCALED,
-        "multiply the embedding alone, then add the position",
-        hooks(c.positions_times(math.sqrt), both(scaled, adds_positions)),
-        fields(both(unscaled, adds_positions), c.positions_times(math.sqrt), embedding__scale=True),
-    )  # fmt: skip
-    yield deviation(
-        "untied-output", "has an output matrix of its own", "section 3.4: embeddings and output share one matrix",
-        "output.weight = embedding.weight",
-        *(parameters(tying=tying) for tying in ("source-target", "none", "target-output")),
-    )  # fmt: skip
-    yield deviation(
-        "output-bias", "adds a bias to its logits", "section 3.4: the output is the embedding's matrix, and no bias",
-        "nn.Linear(d_model, vocabulary, bias=False)", parameters(has("decoder"), output_bias=True),
-    )  # fmt: skip
-    for choice, says in (("all", "has biases in attention"), ("none", "has no biases in its layers")):
-        yield deviation(
-            f"biases-{choice}", says, "equation 2 has biases; the formulas of attention have none, PyTorch's layers do",
-            "give both the same (model.biases)", parameters(biases=choice),
-        )  # fmt: skip
-
-
-def positions() -> Iterator[Deviation]:
-    """How tokens know their order."""
-    for ladder, says in (
-        ("interleaved", "has sine and cosine in turn in its positions"),
-        ("halves", "has all sines of its positions first, then all cosines"),
-        ("tensor2tensor", "has all sines first, then all cosines, and i / (d/2 - 1) in the exponent"),
-    ):
-        yield deviation(
-            f"ladder-{ladder}", says, SINUSOID, "sines in the even columns, cosines in the odd ones, exponent 2i/d",
-            fields(lambda config: config.positions.kind == "sinusoidal", positions__ladder=ladder),
-        )  # fmt: skip
-    for first in (0, 1, 2):
-        yield deviation(
-            f"first-position-{first}", f"gives its first token the position {first}", SINUSOID + ", pos from 0",
-            "count positions from 0: torch.arange(n)",
-            fields(lambda config: config.positions.kind != "none", positions__first=first),
-        )  # fmt: skip
-    for base in (1e3, 1e4, 1e5, 5e5, 1e6):
-        yield deviation(
-            f"position-base-{base:.0f}", f"has {base:,.0f} as the base of its wavelengths", f"{SINUSOID}; {ROPE}",
-            "take the base of the configuration (positions.base)",
-            fields(lambda config: config.positions.kind in ("sinusoidal", "rotary"), positions__base=base),
-        )  # fmt: skip
-
-    def on_sides(factor: float) -> Iterator[Way]:
-        yield hooks(c.positions_times(lambda _: factor), adds_positions)
-        for side in SIDES:
-            yield hooks(c.positions_times(lambda _: factor, side), both(adds_positions, both_stacks))
-
-    yield deviation("position-twice", "adds the position twice", SINUSOID, "add it once", *on_sides(2.0))
-    yield deviation(
-        "position-missing", "does not use positions", "section 3.5: nothing else tells the order of the tokens",
-        "add the position to the embedding", *on_sides(0.0),
-        hooks(c.both(c.turned("rotated_q", c.unturned), c.turned("rotated_k", c.unturned)), rotary),
-    )  # fmt: skip
-
-
-def rotations() -> Iterator[Deviation]:
-    """What rotary positions turn, and by how much."""
-    for convention, pairs in (("halves", "(i, i + d/2)"), ("interleaved", "(2i, 2i + 1)")):
-        yield deviation(
-            f"rope-{convention}", f"turns the pairs {pairs} of queries and keys", ROPE,
-            "pair them as the configuration does (positions.convention), or permute the rows of W_Q and W_K",
-            fields(rotary, positions__convention=convention),
-        )  # fmt: skip
-    for name, says, change in (
-        ("keys-unrotated", "does not turn its keys", c.turned("rotated_k", c.unturned)),
-        ("queries-unrotated", "does not turn its queries", c.turned("rotated_q", c.unturned)),
-        ("values-rotated", "turns its values too", c.turned("v", lambda rotation, x: rotation.turn(x))),
-        ("opposite", "turns queries and keys by opposite angles", c.turned("rotated_k", c.backwards)),
-    ):
-        yield deviation(
-            f"rope-{name}", says, ROPE, "turn queries and keys alike, and nothing else", hooks(change, rotary)
-        )
 
 
 def attention() -> Iterator[Deviation]:
@@ -239,6 +45,11 @@ def attention() -> Iterator[Deviation]:
         yield deviation(
             name, says, ATTENTION, "divide by math.sqrt(d_head), once", hooks(c.scaled_by(factor)),
             *(hooks(c.scaled_by(factor, which), both_stacks) for which in ("self", "cross")),
+        )  # fmt: skip
+    for n_heads in (1, 2, 3, 4, 6, 8, 12, 16):
+        yield deviation(
+            f"heads-{n_heads}", f"has {n_heads} head{'s' * (n_heads > 1)}", HEADS, "give both as many (n_heads)",
+            fields(lambda config: config.d_head is None and config.kv_heads == config.n_heads, n_heads=n_heads),
         )  # fmt: skip
     yield deviation(
         "softmax-over-queries", "takes the softmax over the queries", ATTENTION + ": each query's weights sum to 1",
@@ -370,6 +181,24 @@ def sublayers() -> Iterator[Deviation]:
     yield deviation(
         "residual-after-norm", "adds each sublayer to its normalised input", PRE, "keep x, as it was, for the sum",
         hooks(c.residual_after_norm, pre),
+    )  # fmt: skip
+    yield deviation(
+        "sublayers-parallel", "gives attention and the feed-forward network the same input, and adds both", RESIDUAL,
+        "the feed-forward network reads the sum after attention",
+        hooks(c.in_parallel, both(pre, lambda config: config.kind != "encoder-decoder")),
+    )  # fmt: skip
+    yield deviation(
+        "ffn-gated", "has a gate in its feed-forward network", FFN, "take it out, or set ffn.gated",
+        parameters(lambda config: not config.ffn.gated, ffn__gated=True),
+    )  # fmt: skip
+    yield deviation(
+        "ffn-ungated", "has no gate in its feed-forward network",
+        "gated feed-forward networks (Shazeer 2020): (act(x W_gate) * x W_1) W_2", "multiply by act(x W_gate)",
+        parameters(lambda config: config.ffn.gated, ffn__gated=False),
+    )  # fmt: skip
+    yield deviation(
+        "logits-scaled", "divides its logits by √d_model", "section 3.4 scales the embedding alone",
+        "leave the logits as they are", hooks(c.logits_scaled, has("decoder")),
     )  # fmt: skip
 
 

@@ -212,6 +212,27 @@ def residual_after_norm(model: Transformer) -> None:
             set_value(residual.sum, lambda _, normed=normed, kept=kept: normed.value + kept.value)  # type: ignore[misc]
 
 
+def in_parallel(model: Transformer) -> None:
+    """Let the feed-forward network read, through its own norm, what attention reads."""
+    for layer in layers(model):
+        entered: list[Tensor] = []
+
+        def enter(_: nn.Module, args: Any, entered: list[Tensor] = entered) -> None:
+            entered[:] = args[:1]
+
+        def value(_: Tensor, entered: list[Tensor] = entered, norm: nn.Module = layer.ffn_residual.norm) -> Tensor:
+            normed: Tensor = norm(entered[0])
+            return normed
+
+        layer.register_forward_pre_hook(enter)
+        set_value(layer.ffn_residual.normed, value)
+
+
+def logits_scaled(model: Transformer) -> None:
+    """Divide the logits by √d_model."""
+    set_value(model.logits, lambda value: value * model.config.d_model**-0.5)
+
+
 def activated_by(function: Value) -> Change:
     """Put another function in the place of the activation."""
 

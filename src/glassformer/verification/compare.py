@@ -27,6 +27,7 @@ from glassformer.verification.theirs import Theirs
 from glassformer.verification.units import units
 
 EXACT, ROUNDED = 1e-9, 1e-6  # of the largest logit; the second where they keep constants in float32
+NEXT = 24  # operations in which the place of a difference is looked for
 COARSE = {torch.float32: 1e-5, torch.bfloat16: 3e-2, torch.float16: 3e-3}  # what cannot be made to compute in float64
 
 
@@ -84,6 +85,7 @@ class Comparison:
         self.theirs, self.config, self.run, self.given = theirs, config, run, theirs.values()
         theirs.draw(seed=3)
         self.probes = probes(config, pad_id=theirs.pad_id)
+        theirs.settle_axes(self.probes[0])
         self.parameters = Parameters(theirs.parameters)
         self.logits = [self._called(probe) for probe in self.probes]
         self.is_normal = False  # whether theirs are log-probabilities
@@ -98,7 +100,7 @@ class Comparison:
         self.machine = Machine(config, self.units, self.parameters, self.probes[1], own)
         ours = dict(Transformer(config).named_parameters())
         self.machine.fixed = places_of(mapping, ours, theirs.parameters, self.parameters)
-        in_float32 = any(operation.values.dtype == torch.float32 for operation in self.record.operations)
+        in_float32 = theirs.keeps_float32 or any(one.values.dtype == torch.float32 for one in self.record.operations)
         self.tolerance = COARSE.get(theirs.precision, ROUNDED if in_float32 else EXACT)
         self.prints = Prints([print_of(one.values) for one in self.record.operations], 10 * self.tolerance)
 
@@ -241,15 +243,18 @@ class Comparison:
         model = self.machine.model(found.variant)
         assert model is not None
         tensors = tapped(model, self.probes[0])
-        ours, names = tensors[found.reached.tensor], list(tensors)
-        earlier = [self.prints.find(tensors[name]) for name in names[: names.index(found.reached.tensor)]]
-        before = [hits[0] for hits in earlier if len(hits)]
-        start = int(max(before, default=-1)) + 1
-        theirs = _nearest(ours, self.record.operations[start:])
-        if theirs is None:
-            return FirstDifference(found.reached.part, found.reached.tensor, "", None)
-        operation, largest = theirs
-        return FirstDifference(found.reached.part, found.reached.tensor, self._where(operation), largest)
+        part, tensor, names = found.reached.part, found.reached.tensor, list(tensors)
+        if tensor.endswith("cross_attention.k") and not len(self.prints.find(tensors[tensor[:-1] + "v"])):
+            part = tensor = "memory"  # neither keys nor values: they read another one
+        ours, last = tensors[tensor], names.index(tensor) + (tensor == "memory")
+        earlier = [self.prints.find(tensors[name]) for name in names[:last]]
+        start = int(max((hits[0] for hits in earlier if len(hits)), default=-1)) + 1
+        known = {int(hit) for hits in earlier for hit in hits}
+        nexts = [one for one in self.record.operations[start:] if one.index not in known][:NEXT]
+        alike = [one for one in nexts if one.values.numel() == ours.numel()]
+        where = self._where(alike[0]) if alike else ""
+        apart = [largest for one in alike if (largest := _apart(ours, one.values.double())) is not None]
+        return FirstDifference(part, tensor, where, min(apart, default=None))
 
     @staticmethod
     def _where(operation: Operation) -> str:
@@ -257,6 +262,8 @@ class Comparison:
 
     def _notes(self, model: Transformer) -> Iterator[str]:
         ours = self.probes[2].ours(model)
+        if self.theirs.time_first:
+            yield "yours takes its ids as (T, B), and was called so (of nn.Transformer: batch_first=True changes it)"
         if self.is_normal:
             yield "yours returns log-probabilities or probabilities: they were compared with ours, as log-probabilities"
             ours = ours.log_softmax(-1)
@@ -323,14 +330,9 @@ def _alike(one: Tensor, other: Tensor) -> bool:
     return one.shape == other.shape and torch.allclose(one, other, atol=1e-6)
 
 
-def _nearest(ours: Tensor, operations: list[Operation]) -> tuple[Operation, float | None] | None:
-    """Return the first of their tensors that could be ours, and how far it is from it."""
-    for operation in operations:
-        if operation.values.numel() != ours.numel() or not operation.values.is_floating_point():
-            continue
-        values = operation.values.double()
-        for one in (values, values.transpose(0, 1)) if values.ndim > 1 else (values,):
-            if one.shape == ours.shape:
-                return operation, float((one - ours).abs().nan_to_num(0.0).max())
-        return operation, None
-    return None
+def _apart(ours: Tensor, theirs: Tensor) -> float | None:
+    """Return the largest difference of two tensors, perhaps of (B, T, D) and (T, B, D); None: of other shapes."""
+    layouts = (theirs, theirs.transpose(0, 1)) if theirs.ndim > 1 else (theirs,)
+    return min(
+        (float((one - ours).abs().nan_to_num(0.0).max()) for one in layouts if one.shape == ours.shape), default=None
+    )

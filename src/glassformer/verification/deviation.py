@@ -8,6 +8,7 @@ from glassformer.config.model import ModelConfig
 from glassformer.verification import changes as c
 
 When = Callable[[ModelConfig], bool]
+SIDES = ("encoder", "decoder")
 
 
 def always(_: ModelConfig) -> bool:

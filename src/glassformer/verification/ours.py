@@ -111,6 +111,8 @@ class Machine:
         config: ModelConfig | None = self.config
         for _, way in variant.ways:
             config = None if config is None else way.config(config)
+        if config is None or not all(way.when(config) for _, way in variant.ways if not way.remakes):
+            return None  # what one changes is not there when others are made
         return config
 
     def _made(self, variant: Variant) -> Transformer | None:

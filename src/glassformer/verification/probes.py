@@ -26,6 +26,11 @@ class Probe:
         assert found is not None
         return found
 
+    def flipped(self) -> "Probe":
+        """Return the batch with its last row first."""
+        sides = (self.source, self.target, self.source_is_real, self.target_is_real)
+        return Probe(self.name, *(None if side is None else side.flip(0) for side in sides))
+
     def ours(self, model: Transformer) -> Tensor:
         """Return the logits of one of our models."""
         has_padding = [

@@ -7,6 +7,7 @@ WORDS = {
     "embedding": "embedding",
     "self_attention": "self-attention",
     "cross_attention": "cross-attention",
+    "memory": "the memory that cross-attention reads",
     "ffn": "feed-forward network",
     "norm": "last norm",
     "output": "output",

@@ -15,7 +15,8 @@ from glassformer.verification.ours import Machine, Variant, tapped
 from glassformer.verification.prints import Prints
 from glassformer.verification.probes import Probe
 
-SECONDS = 25.0  # for pairs of deviations
+SECONDS = 25.0  # for what two and more deviations explain
+MOST = 4  # deviations at a time
 FOLLOWED = 12  # single deviations that bring us nearer, each to be joined with all others
 ORDERS = [
     *(("self_attention", order) for order in permutations(range(3))),
@@ -127,37 +128,49 @@ class Search:
                 return equal, equal[0]
         for one in bases:
             singles = [found for found in map(self.look, _with_one(one.variant)) if found is not None]
-            equal, best = self._pairs(one, singles)
+            equal, best = self._joined(one, singles)
             if equal:
                 return equal, best
         return [], best
 
-    def _equal(self, variants: Iterable[Variant], seconds: float = math.inf) -> Iterator[Found]:
-        """Yield those of the variants that equal theirs, as many as can be tried in some time."""
-        started = time.monotonic()
+    def _equal(self, variants: Iterable[Variant], ends: float = math.inf) -> Iterator[Found]:
+        """Yield those of the variants that equal theirs, as many as can be tried until some time."""
         for variant in variants:
-            if time.monotonic() - started > seconds:
+            if time.monotonic() > ends:
                 return
             model = self._machine.model(variant)
             if model is not None and self.equals(differences := self.differences(model)):
                 yield Found(variant, differences, self.reached(model))
 
-    def _pairs(self, base: Found, singles: Sequence[Found]) -> tuple[list[Found], Found]:
-        started = time.monotonic()
-        nearer = sorted(
-            (one for one in singles if _further(one, base) or _closer(one, base)), key=_progress, reverse=True
-        )
-        followed = sorted(map(self.settled, nearer[:FOLLOWED]), key=_progress, reverse=True)
-        equal = [one for one in followed if self.equals(one.differences)]
-        if equal:
-            return equal, equal[0]
-        # what mends a whole part is likely one of the causes; what mends less may be so by chance
-        best = followed[0] if followed and followed[0].reached.parts > base.reached.parts else base
-        for first in followed:
-            equal += self._equal(_with_one(first.variant), SECONDS - (time.monotonic() - started))
-            if equal:
-                return equal, equal[0]
-        return equal, equal[0] if equal else best
+    def _joined(self, base: Found, singles: Sequence[Found]) -> tuple[list[Found], Found]:
+        """Join deviations that bring us nearer with all others, and those with all others again."""
+        ends = time.monotonic() + SECONDS
+        nearer = [one for one in singles if _further(one, base) or _closer(one, base)]
+        best, followed = base, [self.settled(one) for one in _best(nearer, FOLLOWED)]
+        for _ in range(MOST - 1):
+            followed = _best(followed, FOLLOWED)
+            for first in followed:
+                equal = [first] if self.equals(first.differences) else list(self._equal(_with_one(first.variant), ends))
+                if equal:
+                    return equal, equal[0]
+            if followed and _mends(followed[0], best):
+                best = followed[0]
+            nexts = []
+            for second in (second for first in followed for second in self._next(first, ends)):
+                nexts.append(self.settled(second))
+                if self.equals(nexts[-1].differences):
+                    return nexts[-1:], nexts[-1]
+            followed = nexts
+        return [], best
+
+    def _next(self, first: Found, ends: float) -> Iterator[Found]:
+        """Yield what mends whole parts with one more deviation; the orders in later parts are yet to be settled."""
+        for variant in _with_one(first.variant):
+            if time.monotonic() > ends:
+                return
+            found = self.look(variant)
+            if found is not None and found.reached.parts > first.reached.parts:
+                yield found
 
 
 def difference(ours: Tensor, theirs: Tensor, probe: Probe) -> float:
@@ -195,6 +208,15 @@ def _further(one: Found, other: Found) -> bool:
 def _closer(one: Found, other: Found) -> bool:
     """Whether some probe that differed is equal now."""
     return sum(d <= 1e-6 for d in one.differences) > sum(d <= 1e-6 for d in other.differences)
+
+
+def _mends(one: Found, other: Found) -> bool:
+    """Whether one goes on after the part where the other differs: what reaches its end alone may do so by chance."""
+    return one.reached.parts > other.reached.parts and one.reached.tensors > 0
+
+
+def _best(found: Sequence[Found], n: int) -> list[Found]:
+    return sorted(found, key=_progress, reverse=True)[:n]
 
 
 def _progress(one: Found) -> tuple[int, int, float]:

@@ -57,15 +57,19 @@ class Theirs:
                 self.weights = self.module = _copied(weights)
             else:
                 self.weights = None if weights is None else _doubled(_copied(dict(weights)))
-                self.parameters = dict(_flat(self.weights or {}))
         else:
             raise VerifyError(f"a model is a torch.nn.Module or a function, not {type(model).__name__}")
         if self.module is not None:
             self.module.double().eval()
-            self.parameters = {name: parameter.detach() for name, parameter in self.module.named_parameters()}
+        named = dict(_flat(self.weights or {}) if self.module is None else self.module.named_parameters())
+        constants = {name for name, tensor in named.items() if not tensor.requires_grad and _is_sinusoids(tensor)}
+        self.parameters = {name: tensor.detach() for name, tensor in named.items() if name not in constants}
+        kept = [*(named[name] for name in constants), *(self.module.buffers() if self.module is not None else ())]
+        self.keeps_float32 = any(map(_is_rounded, kept))  # in constants, of which no float64 makes more
         signature = _signature(model.forward if isinstance(model, nn.Module) else model)
         self.precision, self._calls = torch.float64, 0  # of what it returned last; how often it was called
         self._told = {name for name in ("source_is_real", "target_is_real") if name in signature}
+        self.time_first = False  # ids are (T, B), and so are the first axes of what it returns
 
     def values(self) -> dict[str, Tensor]:
         """Return a copy of its weights."""
@@ -95,6 +99,8 @@ class Theirs:
         """
         ids = [side for side in (probe.source, probe.target) if side is not None]
         told = {name: getattr(probe, name) for name in self._told}
+        if self.time_first:
+            ids, told = [side.T for side in ids], {name: is_real.T for name, is_real in told.items()}
         first = [] if self.weights is None else [self.weights]
         self._calls += 1
         with torch.random.fork_rng(devices=[]), torch.no_grad(), warnings.catch_warnings(action="ignore"):
@@ -112,7 +118,22 @@ class Theirs:
             got = f"a tensor of shape {tuple(out.shape)}" if isinstance(out, Tensor) else type(out).__name__
             raise VerifyError(f"your model must return logits, a tensor (B, T, vocabulary), but it returned {got}")
         self.precision = out.dtype
-        return out.detach().double()
+        return (out.transpose(0, 1) if self.time_first else out).detach().double()
+
+    def settle_axes(self, probe: Probe) -> None:
+        """Find out whether it takes (T, B): then the order of a batch's rows matters to it, but not so transposed."""
+        if not self._is_by_row(probe):
+            self.time_first = True
+            self.time_first = self._is_by_row(probe)
+
+    def _is_by_row(self, probe: Probe) -> bool:
+        try:
+            rows, turned = self(probe), self(probe.flipped())
+        except VerifyError:
+            return False
+        return rows.shape == turned.shape and torch.allclose(
+            rows.flip(0), turned, rtol=0, atol=1e-4 * float(rows.abs().max())
+        )
 
 
 class Sandwich(nn.Module):
@@ -166,6 +187,21 @@ class Sandwich(nn.Module):
         )
         logits: Tensor = self.output(out if batch_first else out.transpose(0, 1))
         return logits
+
+
+def _is_sinusoids(table: Tensor) -> bool:
+    """Whether a frozen table is a constant: sines and cosines of positions, whose squares are 1/2 in the mean."""
+    return table.ndim == 2 and torch.allclose(table.square().mean(1), torch.tensor(0.5).to(table), atol=1e-3)
+
+
+def _is_rounded(constant: Tensor) -> bool:
+    """Whether numbers were computed in float32: they fit into it, but not into fewer bits, as 0 and 1 would."""
+    x = constant.detach()
+    return (
+        x.is_floating_point()
+        and torch.equal(x.float().double(), x.double())
+        and not torch.equal(x.bfloat16().double(), x.double())
+    )
 
 
 def _scores(out: Any) -> Any:

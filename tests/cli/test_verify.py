@@ -65,7 +65,7 @@ def test_json(here: Cli, theirs: Path) -> None:
     assert found["verdict"] == "Your model has one more norm after each stack."
     assert found["equal"] is False
     assert [cause["name"] for cause in found["causes"]] == ["extra-final-norm-both"]
-    assert found["first"]["part"] == "encoder.layers.1.ffn"
+    assert found["first"]["part"] == "memory"
 
 
 class TestWeights:

@@ -128,8 +128,8 @@ def masks() -> Iterator[Deviation]:
     )  # fmt: skip
 
 
-def sublayers() -> Iterator[Deviation]:
-    """Feed-forward networks, what cross-attention reads, residual connections."""
+def feed_forward() -> Iterator[Deviation]:
+    """What stands between the two products of the feed-forward network."""
     for name, words in (
         ("relu", "ReLU"), ("gelu", "GELU (with erf)"), ("gelu-tanh", "GELU's approximation by tanh"), ("silu", "SiLU"),
     ):  # fmt: skip
@@ -151,6 +151,19 @@ def sublayers() -> Iterator[Deviation]:
         "activation-missing", "has nothing between the two products of its feed-forward network", FFN,
         "put the activation after the first product", hooks(c.activated_by(lambda x: x)),
     )  # fmt: skip
+    yield deviation(
+        "ffn-gated", "has a gate in its feed-forward network", FFN, "take it out, or set ffn.gated",
+        parameters(lambda config: not config.ffn.gated, ffn__gated=True),
+    )  # fmt: skip
+    yield deviation(
+        "ffn-ungated", "has no gate in its feed-forward network",
+        "gated feed-forward networks (Shazeer 2020): (act(x W_gate) * x W_1) W_2", "multiply by act(x W_gate)",
+        parameters(lambda config: config.ffn.gated, ffn__gated=False),
+    )  # fmt: skip
+
+
+def sublayers() -> Iterator[Deviation]:
+    """What sublayers read, what is added to them, and what becomes of the last layer's output."""
     yield deviation(
         "cross-reads-decoder", "lets cross-attention read the decoder itself", CROSS, "keys and values are the memory",
         *(hooks(c.cross_reads_decoder(is_causal=is_causal), both_stacks) for is_causal in (False, True)),
@@ -188,20 +201,11 @@ def sublayers() -> Iterator[Deviation]:
         hooks(c.in_parallel, both(pre, lambda config: config.kind != "encoder-decoder")),
     )  # fmt: skip
     yield deviation(
-        "ffn-gated", "has a gate in its feed-forward network", FFN, "take it out, or set ffn.gated",
-        parameters(lambda config: not config.ffn.gated, ffn__gated=True),
-    )  # fmt: skip
-    yield deviation(
-        "ffn-ungated", "has no gate in its feed-forward network",
-        "gated feed-forward networks (Shazeer 2020): (act(x W_gate) * x W_1) W_2", "multiply by act(x W_gate)",
-        parameters(lambda config: config.ffn.gated, ffn__gated=False),
-    )  # fmt: skip
-    yield deviation(
         "logits-scaled", "divides its logits by √d_model", "section 3.4 scales the embedding alone",
         "leave the logits as they are", hooks(c.logits_scaled, has("decoder")),
     )  # fmt: skip
 
 
 CATALOGUE = (
-    *places_of_norms(), *norms(), *embeddings(), *positions(), *rotations(), *attention(), *masks(), *sublayers(),
+    *places_of_norms(), *norms(), *embeddings(), *positions(), *rotations(), *attention(), *masks(), *feed_forward(), *sublayers(),
 )  # fmt: skip

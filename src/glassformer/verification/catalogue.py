@@ -207,5 +207,6 @@ def sublayers() -> Iterator[Deviation]:
 
 
 CATALOGUE = (
-    *places_of_norms(), *norms(), *embeddings(), *positions(), *rotations(), *attention(), *masks(), *feed_forward(), *sublayers(),
+    *places_of_norms(), *norms(), *embeddings(), *positions(), *rotations(), *attention(), *masks(), *feed_forward(),
+    *sublayers(),
 )  # fmt: skip

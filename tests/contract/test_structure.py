@@ -36,7 +36,7 @@ LEVELS: list[dict[str, tuple[str, ...]]] = [
     {
         "verification": (
             "record", "units", "align", "prints", "probes", "changes", "masks", "deviation", "catalogue_norms", "catalogue_inputs",
-            "catalogue", "ours", "search",
+            "catalogue", "catalogue_sizes", "ours", "structure", "search",
             "theirs", "report", "mapping", "naming", "compare", "training",
         ),
     },

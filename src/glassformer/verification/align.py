@@ -12,6 +12,7 @@ from glassformer.verification.units import Unit
 GROUPS = {"w_q": 0, "w_k": 1, "w_v": 2, "w_1": 0, "w_gate": 1}
 SKIPPED = -1.5  # a part of one side that the other has not
 MATCHED = 4.0
+ALIKE = 0.5  # both with a bias, or both without
 SWAPPED = (2, 2)  # two tables whose rows are fetched in the other order
 
 
@@ -57,6 +58,12 @@ class Alignment:
     ours: Sequence[Ours]
     theirs: Sequence[Unit]
     pairs: list[tuple[tuple[int, ...], tuple[int, ...]]]
+    gain: float = 0.0  # the more, the better do they fit
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every part has a partner of its own kind, and so have all biases."""
+        return self.gain == (MATCHED + ALIKE) * len(self.ours)
 
     @property
     def missing(self) -> list[Ours]:
@@ -109,7 +116,7 @@ def align(ours: Sequence[Ours], theirs: Sequence[Unit], d_k: int) -> Alignment:
         elif di and dj:
             pairs.append((tuple(range(i - di, i)), tuple(range(j - dj, j))))
         i, j = i - di, j - dj
-    return Alignment(ours, theirs, pairs[::-1])
+    return Alignment(ours, theirs, pairs[::-1], float(best[n, m]))
 
 
 def _steps(ours: Sequence[Ours], theirs: Sequence[Unit], d_k: int) -> Iterator[tuple[int, int, float]]:
@@ -133,18 +140,18 @@ def _steps(ours: Sequence[Ours], theirs: Sequence[Unit], d_k: int) -> Iterator[t
     for k in range(1, len(group) + 1):
         rows, columns = sum(one.unit.shape[0] for one in group[:k]), group[0].unit.shape[1]
         if k > 1 and theirs[0].shape == (rows, columns):
-            yield k, 1, MATCHED * k
+            yield k, 1, sum(MATCHED + _same_bias(one, theirs[0]) for one in group[:k])
         h = rows // d_k  # a matrix for each head
         fits = rows == h * d_k and 1 < h <= len(theirs) and h > k
         if fits and all(unit.kind == "linear" and unit.shape == (d_k, columns) for unit in theirs[:h]):
-            yield k, h, MATCHED * k
+            yield k, h, sum(MATCHED + _same_bias(one, theirs[0]) for one in group[:k])
 
 
 def _likeness(mine: Ours, theirs: Unit) -> float:
     """Return what it is worth to take a part for one of ours; 0: it cannot be."""
     ours = mine.unit
     if ours.kind == theirs.kind and ours.shape == theirs.shape:
-        return MATCHED + 0.5 * ((ours.bias is None) == (theirs.bias is None))
+        return MATCHED + _same_bias(mine, theirs)
     if ours.kind != "table" or len(theirs.shape) != 2:
         return 0.0
     if theirs.kind == "linear" and ours.shape == theirs.shape[::-1]:
@@ -152,6 +159,10 @@ def _likeness(mine: Ours, theirs: Unit) -> float:
     if ours.shape[1] != theirs.shape[1] or "position" not in mine.weight:
         return 0.0
     return MATCHED - 1 if theirs.kind in ("table", "shift") else 0.0  # of positions, as many as there may be
+
+
+def _same_bias(ours: Ours, theirs: Unit) -> float:
+    return ALIKE if (ours.bias is None) == (theirs.bias is None) else 0.0
 
 
 def assign(alignment: Alignment, orders: Orders, d_k: int) -> Assignment:

@@ -102,6 +102,7 @@ def masks() -> Iterator[Deviation]:
     yield deviation(
         "causal-mask-missing", "lets each position see all later ones", CAUSAL,
         "give the decoder's self-attention a causal mask", hooks(m.masked_by("decoder", m.only_real), has("decoder")),
+        hooks(c.both(m.masked_by("decoder", m.everything), c.by_column), has("decoder")),
     )  # fmt: skip
 
     def seen(change: c.Change, when: When) -> tuple[Way, Way]:

@@ -55,6 +55,12 @@ def embeddings() -> Iterator[Deviation]:
         fields(both(unscaled, adds_positions), c.positions_times(math.sqrt), embedding__scale=True),
     )  # fmt: skip
     yield deviation(
+        "target-shifted-inside", "shifts the target by one itself, so that each position reads the token before",
+        "section 3.1: the output embeddings are offset by one position, once",
+        "give it the target without a start token",
+        *(hooks(change, has("decoder")) for change in (c.shifted_embedding, *map(c.shifted_ids, (0, 1, 2)))),
+    )  # fmt: skip
+    yield deviation(
         "untied-output", "has an output matrix of its own", "section 3.4: embeddings and output share one matrix",
         "output.weight = embedding.weight",
         *(parameters(tying=tying) for tying in ("source-target", "none", "target-output")),
@@ -63,7 +69,11 @@ def embeddings() -> Iterator[Deviation]:
         "output-bias", "adds a bias to its logits", "section 3.4: the output is the embedding's matrix, and no bias",
         "nn.Linear(d_model, vocabulary, bias=False)", parameters(has("decoder"), output_bias=True),
     )  # fmt: skip
-    for choice, says in (("all", "has biases in attention"), ("none", "has no biases in its layers")):
+    for choice, says in (
+        ("all", "has biases in attention"),
+        ("ffn", "has no biases in attention"),
+        ("none", "has no biases in its layers"),
+    ):
         yield deviation(
             f"biases-{choice}", says, "equation 2 has biases; the formulas of attention have none, PyTorch's layers do",
             "give both the same (model.biases)", parameters(biases=choice),
@@ -81,6 +91,11 @@ def positions() -> Iterator[Deviation]:
             f"ladder-{ladder}", says, SINUSOID, "sines in the even columns, cosines in the odd ones, exponent 2i/d",
             fields(lambda config: config.positions.kind == "sinusoidal", positions__ladder=ladder),
         )  # fmt: skip
+    yield deviation(
+        "ladder-by-column", "has the number of the column for i in the exponent: 2c/d in column c", SINUSOID,
+        "columns 2i and 2i + 1 have the exponent 2i/d",
+        hooks(c.sinusoids_by_column, lambda config: config.positions.kind == "sinusoidal"),
+    )  # fmt: skip
     for first in (0, 1, 2):
         yield deviation(
             f"first-position-{first}", f"gives its first token the position {first}", SINUSOID + ", pos from 0",

@@ -255,7 +255,45 @@ def positions_times(factor: Callable[[int], float], side: str = "both") -> Chang
         times = factor(model.config.d_model)
         for stack in stacks(model, side):
             embedding: Embedding = stack.embedding
-            set_value(embedding.position, lambda value: value * times)
+            if embedding.position_table is not None:
+                set_value(embedding.position, lambda value: value * times)
+
+    return change
+
+
+def sinusoids_by_column(model: Transformer) -> None:
+    """Add sin(pos / base^(2c/d)) in the even columns c, and cos of the same in the odd ones."""
+    for stack in stacks(model):
+        read: list[Tensor] = []
+
+        def enter(_: nn.Module, args: Any, read: list[Tensor] = read) -> None:
+            read[:] = [args[1]]
+
+        def value(out: Tensor, read: list[Tensor] = read) -> Tensor:
+            column = torch.arange(out.shape[2])
+            angle = read[0][..., None] * model.config.positions.base ** (-2.0 * column.double() / out.shape[2])
+            return torch.where(column % 2 == 0, angle.sin(), angle.cos()).expand_as(out)
+
+        stack.embedding.register_forward_pre_hook(enter)
+        set_value(stack.embedding.position, value)
+
+
+def shifted_embedding(model: Transformer) -> None:
+    """Give each target position the embedding of the token before, and the first one zeros."""
+    assert model.decoder is not None
+    set_value(model.decoder.embedding.scaled, lambda value: torch.cat([value[:, :1] * 0, value[:, :-1]], dim=1))
+
+
+def shifted_ids(start: int) -> Change:
+    """Let the decoder read a start token and all tokens but the last."""
+
+    def change(model: Transformer) -> None:
+        def enter(_: nn.Module, args: Any) -> Any:
+            ids, *others = args
+            return (torch.cat([torch.full_like(ids[:, :1], start), ids[:, :-1]], dim=1), *others)
+
+        assert model.decoder is not None
+        model.decoder.embedding.register_forward_pre_hook(enter)
 
     return change
 

@@ -1,7 +1,7 @@
 """`verify`: theirs against a configuration or a run."""
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,9 @@ from glassformer.errors import VerifyError
 from glassformer.model.transformer import Transformer
 from glassformer.run import Run, load
 from glassformer.verification.align import Assignment
+from glassformer.verification.changes import by_column
 from glassformer.verification.mapping import mapped, places_of
+from glassformer.verification.masks import masked_by, shifted
 from glassformer.verification.naming import misplaced
 from glassformer.verification.ours import Machine, tapped
 from glassformer.verification.prints import Prints, print_of
@@ -27,6 +29,8 @@ from glassformer.verification.theirs import Theirs
 from glassformer.verification.units import units
 
 EXACT, ROUNDED = 1e-9, 1e-6  # of the largest logit; the second where they keep constants in float32
+ATTENTION_BIASES, FFN_BIASES = [f"w_{leaf}.bias" for leaf in "qkvo"], ["w_1.bias", "w_2.bias"]
+BIASES = "equation 2 has biases in the feed-forward network; PyTorch has them in attention too"
 NEXT = 24  # operations in which the place of a difference is looked for
 COARSE = {torch.float32: 1e-5, torch.bfloat16: 3e-2, torch.float16: 3e-3}  # what cannot be made to compute in float64
 
@@ -113,9 +117,14 @@ class Comparison:
             )
         vocabulary = self.config.target_vocabulary
         if vocabulary is not None and logits.shape != (*probe.real.shape, vocabulary):
+            hint = ""
+            if logits.shape == (*probe.real.shape, self.config.d_model):
+                hint = ": that is d_model; is the output layer missing?"
+            elif logits.shape in ((len(logits), vocabulary), (len(logits), 1, vocabulary)):
+                hint = ": of the last position alone; call it so that it gives all"
             raise VerifyError(
                 f"your logits must have the shape (B, T, V) = {(*probe.real.shape, vocabulary)}, but they have "
-                f"{tuple(logits.shape)}"
+                f"{tuple(logits.shape)}{hint}"
             )
         return logits
 
@@ -129,7 +138,7 @@ class Comparison:
 
     def _recorded(self, probe: Probe) -> Record:
         with _whole_layers():
-            return record(lambda: self.theirs(probe), self.parameters, self.theirs.module)
+            return record(lambda: self.theirs.call(probe), self.parameters, self.theirs.module)
 
     def report(self) -> Report:
         """Search, and put together what was found."""
@@ -152,16 +161,21 @@ class Comparison:
             causes += [Cause(one.name, one.says, "", one.fix) for one in names]
             causes += self._ported(assignment)
         is_equal = explained and not causes
-        first = None if is_equal else self._first(best if not explained else base)
+        is_seen = not is_equal and not search.equals(base.differences)  # names alone tell the rest
+        first = self._first(base if explained else best) if is_seen else None
         return Report(
             equal=is_equal, causes=tuple(causes), explained=explained, first=first,
-            differences=self._named(base), left=self._named(best),
-            mapping=tuple(self._mapping(model, assignment)), unused=tuple(unused), notes=tuple(self._notes(model)),
+            differences=self._named(search, base), left=self._named(search, best),
+            mapping=tuple(self._mapping(model, assignment)), unused=tuple(unused),
+            notes=tuple(self._notes(best, causes)),
         )  # fmt: skip
 
-    def _named(self, found: Found) -> dict[str, float]:
+    def _named(self, search: Search, found: Found) -> dict[str, float]:
         words = {"whole": "nothing padded", "right": "padded on the right"}
-        return {words[probe.name]: value for probe, value in zip(self.probes[:2], found.differences, strict=True)}
+        model = self.machine.model(found.variant)
+        assert model is not None
+        names = [words[probe.name] for probe in self.probes[:2]]
+        return dict(zip(names, search.differences(model), strict=True))
 
     def _searched(self, equal: list[Found], best: Found) -> Iterator[Cause]:
         """Yield the causes of the best explanation; where another single one has the same effect, it is named."""
@@ -185,6 +199,12 @@ class Comparison:
             if name not in assignment.places:
                 leaf = ".".join(name.split(".")[-2:])
                 found.setdefault(leaf, []).append(name)
+        for choice, leaves in (("none", ATTENTION_BIASES + FFN_BIASES), ("ffn", ATTENTION_BIASES)):
+            if set(leaves) <= set(found):
+                found = {leaf: names for leaf, names in found.items() if leaf not in (*leaves, "w_gate.bias")}
+                where = "attention" if choice == "ffn" else "its layers"
+                fix = f"add them, or set model.biases to {choice!r}"
+                yield Cause(f"biases-{choice}", f"has no biases in {where}", BIASES, fix)
         for leaf, names in found.items():
             if leaf == "w_o.weight":
                 yield Cause(
@@ -193,11 +213,18 @@ class Comparison:
                     "section 3.2.2: MultiHead(Q, K, V) = Concat(head_1, ..., head_h) W^O",
                     "add a linear layer d_model → d_model",
                 )
+            elif leaf == "norm.bias":
+                yield Cause(
+                    "no-norm-bias",
+                    f"has no β in its norms ({len(names)} times)",
+                    "section 3.1 and Ba et al. 2016: γ and β of the norm are learned",
+                    "nn.LayerNorm(d_model, bias=True)",
+                )
             elif leaf.endswith(".bias") and not (leaf == "w_o.bias" and "w_o.weight" in found):
                 yield Cause(
                     f"no-bias-{leaf.split('.')[0].replace('_', '-')}",
                     f"has no bias where ours has {leaf} ({len(names)} times)",
-                    "equation 2 has biases in the feed-forward network; PyTorch has them in attention too",
+                    BIASES,
                     "add it (bias=True), or set model.biases",
                 )
 
@@ -260,19 +287,38 @@ class Comparison:
     def _where(operation: Operation) -> str:
         return ", ".join(part for part in (operation.module, operation.line) if part)
 
-    def _notes(self, model: Transformer) -> Iterator[str]:
-        ours = self.probes[2].ours(model)
+    def _notes(self, found: Found, causes: Sequence[Cause]) -> Iterator[str]:
         if self.theirs.time_first:
             yield "yours takes its ids as (T, B), and was called so (of nn.Transformer: batch_first=True changes it)"
         if self.is_normal:
             yield "yours returns log-probabilities or probabilities: they were compared with ours, as log-probabilities"
-            ours = ours.log_softmax(-1)
-        if difference(ours, self.logits[2], self.probes[2]) > self.tolerance:
-            yield (
-                "batches that are padded on the left give other results: ours counts real tokens for their positions, "
-                "yours columns, perhaps"
-            )
+        unused = self._unused()
+        if unused and not any(cause.name == "one-layer-for-all" for cause in causes):
+            more = f", and {len(unused) - 3} more" if len(unused) > 3 else ""
+            yield f"no call reads your {', '.join(unused[:3])}{more}"
+        yield from self._padded_on_the_left(found)
         yield from self._fast_path()
+
+    def _padded_on_the_left(self, found: Found) -> Iterator[str]:
+        """Say what becomes of a batch that is padded on the left, which most models are not made for."""
+        probe, theirs, model = self.probes[2], self.logits[2], self.machine.model(found.variant)
+        assert model is not None
+
+        def is_equal() -> bool:
+            ours = probe.ours(model)
+            return difference(ours.log_softmax(-1) if self.is_normal else ours, theirs, probe) <= self.tolerance
+
+        if is_equal():
+            return
+        if bool(theirs[probe.real].isnan().any()):
+            yield "padded on the left, it gives NaN: a row that may see nothing has no softmax"
+            return
+        by_column(model)
+        reason = "its positions count columns, padding too, and ours real tokens"
+        if not is_equal():
+            masked_by("decoder", lambda _, n_queries, n_keys: shifted(0)(None, n_queries, n_keys))(model)
+            reason = f"{reason}; and its decoder sees the padding" if is_equal() else ""
+        yield f"padded on the left, it gives other results than ours{': ' if reason else ''}{reason}"
 
     def _fast_path(self) -> Iterator[str]:
         """Tell of the fast path of PyTorch's encoder, which makes rows of padding 0."""
@@ -293,7 +339,7 @@ class Comparison:
             if len(outputs) == 2 and not _alike(*outputs):
                 yield (
                     f"in eval mode PyTorch's fast path makes the output of {name or 'the encoder'} 0 at padding: "
-                    "compare real places only, or torch.backends.mha.set_fastpath_enabled(False)"
+                    "compare real places only, or set its use_nested_tensor to False"
                 )
 
 
@@ -334,5 +380,6 @@ def _apart(ours: Tensor, theirs: Tensor) -> float | None:
     """Return the largest difference of two tensors, perhaps of (B, T, D) and (T, B, D); None: of other shapes."""
     layouts = (theirs, theirs.transpose(0, 1)) if theirs.ndim > 1 else (theirs,)
     return min(
-        (float((one - ours).abs().nan_to_num(0.0).max()) for one in layouts if one.shape == ours.shape), default=None
+        (float((one - ours).abs().nan_to_num(0.0, posinf=0.0).max()) for one in layouts if one.shape == ours.shape),
+        default=None,
     )

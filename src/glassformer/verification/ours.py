@@ -17,6 +17,7 @@ from glassformer.verification.record import Parameters, Places, record
 from glassformer.verification.units import Unit, units
 
 USUAL = Orders()
+TORN = 2.0  # off what a fit is worth, for one matrix of ours that is several of theirs
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,19 @@ class Variant:
     def and_(self, deviation: Deviation, way: Way) -> "Variant":
         """Return this variant with one more."""
         return Variant((*self.ways, (deviation, way)), self.orders)
+
+
+@dataclass(frozen=True)
+class Fit:
+    """How well parts fit together."""
+
+    gain: float  # the more, the better
+    n_missing: int  # parts of ours that theirs lacks
+    is_whole: bool  # nothing is missing, left over or in two places
+
+    def is_better(self, other: "Fit") -> bool:
+        """Whether more fits, and no more is missing: else theirs would be made out of what it is not."""
+        return self.gain > other.gain and self.n_missing <= other.n_missing
 
 
 class Machine:
@@ -103,9 +117,24 @@ class Machine:
 
     def assignment(self, variant: Variant, alignment: Alignment) -> Assignment:
         """Return where the numbers of each parameter of the variant stand in theirs."""
-        found = assign(alignment, variant.orders, self.config.d_k)
+        config = self._config(variant)
+        assert config is not None
+        found = assign(alignment, variant.orders, config.d_k)
         found.places.update(self.fixed)
         return found
+
+    def fit(self, variant: Variant) -> Fit | None:
+        """Return how well a variant's parts fit theirs; None where it cannot be made."""
+        alignment = None if self._config(variant) is None else self.alignment(variant)
+        if alignment is None:
+            return None
+        n_torn = len(self.assignment(variant, alignment).conflicts)
+        return Fit(alignment.gain - TORN * n_torn, len(alignment.missing), alignment.is_whole and not n_torn)
+
+    @property
+    def theirs(self) -> Sequence[Unit]:
+        """The parts of theirs that hold weights, in order."""
+        return self._theirs
 
     def _config(self, variant: Variant) -> ModelConfig | None:
         config: ModelConfig | None = self.config
@@ -136,7 +165,7 @@ class Machine:
         parameters = Parameters(own)
         names = {int(start): name for name, start in zip(parameters.names, parameters.starts[:-1], strict=True)}
         found = units(record(lambda: self._probe.ours(model), parameters))
-        return align(named(found, names), self._theirs, self.config.d_k)
+        return align(named(found, names), self._theirs, model.config.d_k)
 
     def _fill(self, model: Transformer, assignment: Assignment) -> None:
         """Give a model their numbers; where they have none, a bias is 0, a γ is 1, and a square matrix does nothing."""

@@ -22,7 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 Places = NDArray[np.int64]  # where each number of a tensor stands among all numbers of all parameters
 TORCH = str(Path(torch.__file__).parent)
-OWN = str(Path(__file__).parent)
+OWN = str(Path(__file__).parents[1])
 # operations that only move numbers; those that return a view say so themselves
 MOVES = {"clone", "_to_copy", "_unsafe_view", "contiguous", "cat", "stack", "repeat", "_reshape_copy", "index_select"}
 

@@ -69,7 +69,7 @@ class Report:
         """The outcome in one sentence."""
         if self.equal:
             return "Equal: your model computes what this configuration says."
-        causes = " and ".join(cause.says for cause in self.causes)
+        causes = (" and " if len(self.causes) <= 2 else "; ").join(cause.says for cause in self.causes)
         if self.explained:
             return f"Your model {causes}."
         place = "" if self.first is None else f"; first seen at {self.first.words} ({self.first.tensor})"
@@ -86,7 +86,11 @@ class Report:
             lines += _rows(("Yours", self.first.theirs))
         if self.differences:
             lines += ["", *_rows(("Logits", f"{_shares(self.differences)}, as a share of the largest"))]
-            lines += _rows(("Then", f"{_shares(self.left)}, with the causes in ours")) if self.causes else []
+            lines += (
+                _rows(("Then", f"{_shares(self.left)}, with the causes in ours"))
+                if self.causes and self.explained
+                else []
+            )
         return "\n".join([*lines, *_rows(*(("Note", note) for note in self.notes))])
 
 

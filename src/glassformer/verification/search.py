@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations
 
@@ -14,10 +14,13 @@ from glassformer.verification.catalogue import CATALOGUE
 from glassformer.verification.ours import Machine, Variant, tapped
 from glassformer.verification.prints import Prints
 from glassformer.verification.probes import Probe
+from glassformer.verification.structure import structures
 
-SECONDS = 25.0  # for what two and more deviations explain
-MOST = 4  # deviations at a time
-FOLLOWED = 12  # single deviations that bring us nearer, each to be joined with all others
+SECONDS = 24.0  # of computing, for what two and more deviations explain
+NEAR = 1e-5  # of the first probe's logits: others are worth a look
+ROUNDING = 1e-12  # what float64 makes of two ways to compute the same
+MUCH = 10  # times less is left to rounding
+BEFORE_ORDERS = {"normed", "q", "k", "v", "gate", "up"}
 ORDERS = [
     *(("self_attention", order) for order in permutations(range(3))),
     *(("cross_attention", order) for order in permutations(range(3))),
@@ -42,6 +45,7 @@ class Found:
     variant: Variant
     differences: tuple[float, ...]
     reached: Reached
+    gain: float  # how well its parts fit theirs
 
 
 class Search:
@@ -64,11 +68,10 @@ class Search:
 
     def differences(self, model: Transformer) -> tuple[float, ...]:
         """Return the largest difference of the logits on each probe, as a share of the largest logit."""
-        found = []
-        for probe, theirs in zip(self._probes, self._logits, strict=True):
-            ours = probe.ours(model)
-            found.append(difference(ours.log_softmax(-1) if self._is_normal else ours, theirs, probe))
-        return tuple(found)
+        return tuple(self._difference(probe.ours(model), i) for i, probe in enumerate(self._probes))
+
+    def _difference(self, ours: Tensor, i: int) -> float:
+        return difference(ours.log_softmax(-1) if self._is_normal else ours, self._logits[i], self._probes[i])
 
     def equals(self, differences: Sequence[float]) -> bool:
         """Whether logits are equal, but for rounding."""
@@ -79,32 +82,32 @@ class Search:
         model = self._machine.model(variant)
         if model is None:
             return None
-        differences = self.differences(model)
-        reached = self.reached(model)
-        return Found(variant, differences, reached)
+        tensors = tapped(model, self._probes[0])
+        first = self._difference(tensors["logits"], 0)
+        others = range(1, len(self._probes))  # which cannot be equal where that is not
+        rest = [self._difference(self._probes[i].ours(model), i) if first <= NEAR else math.inf for i in others]
+        fit = self._machine.fit(variant)
+        return Found(variant, (first, *rest), self._reached(tensors), fit.gain if fit else 0.0)
 
-    def reached(self, model: Transformer) -> Reached:
+    def _reached(self, tensors: Mapping[str, Tensor]) -> Reached:
         """Return how far a model's tensors are found among theirs."""
         parts: dict[str, list[tuple[str, Tensor]]] = {}
-        for name, tensor in tapped(model, self._probes[0]).items():
+        for name, tensor in tensors.items():
             parts.setdefault(part_of(name), []).append((name, tensor))
-        for n, (part, tensors) in enumerate(parts.items()):
-            there = [len(self._prints.find(tensor)) > 0 for _, tensor in tensors]
+        for n, (part, named) in enumerate(parts.items()):
+            there = [len(self._prints.find(tensor)) > 0 for _, tensor in named]
             if not there[-1]:
                 last = max((i for i, is_there in enumerate(there) if is_there), default=-1)
-                return Reached(n, sum(there), part, tensors[last + 1][0])
+                return Reached(n, sum(there), part, named[last + 1][0])
         return Reached(len(parts), 0, None, None)
 
     def settled(self, found: Found) -> Found:
-        """Try the orders in which theirs may have the members of a group; keep what reaches further."""
+        """Try the orders in which theirs may have the members of the group where it differs; keep what helps."""
         before = None
-        while found is not before:  # one order may show only when another is right
+        while found is not before:  # then another group may be next
             before = found
-            for name, value in ORDERS:
-                if getattr(found.variant.orders, name) == value:
-                    continue
-                orders: Orders = replace(found.variant.orders, **{name: value})  # type: ignore[arg-type]
-                other = self.look(Variant(found.variant.ways, orders))
+            for variant in _with_other_orders(before):
+                other = self.look(variant)
                 if other is not None and _further(other, found):
                     found = other
         return found
@@ -117,60 +120,100 @@ class Search:
 
     def run(self, base: Found) -> tuple[list[Found], Found]:
         """Search; return what equals theirs, with as few deviations as can be, and what comes nearest."""
-        if self.equals(base.differences):
-            return [base], base
-        plain = base if base.variant == Variant() else self.look(Variant())
-        assert plain is not None
-        bases = [base] if base is plain else [base, plain]  # an order that seems to fit may be a deviation's doing
+        bases = self._bases(base)
+        best = base
         for one in bases:
-            equal = list(self._equal(_with_one(one.variant)))
+            equal = self._refined(one) if self.equals(one.differences) else list(self._equal(one.variant))
+            if equal:
+                return self._least(equal)
+        explained = []
+        for some in self._alternatives(bases):
+            equal, nearest = self._joined(some)
+            explained += [self._least(equal)] if equal else []
+            best = nearest if _mends(nearest, best) else best
+        return min(explained, key=lambda one: len(one[1].variant.ways)) if explained else ([], best)
+
+    def _bases(self, base: Found) -> list[Found]:
+        """Return where to begin: as it is, without orders that a deviation may feign, and what theirs is built of."""
+        found = [base]
+        for variant in (Variant(), *structures(self._machine)):
+            other = None if variant in [one.variant for one in found] else self.look(variant)
+            if other is not None:
+                found.append(self.settled(other) if variant.ways else other)
+        return found
+
+    @staticmethod
+    def _alternatives(bases: Sequence[Found]) -> list[list[Found]]:
+        """Return the bases together; of two ways in which theirs may be built, one in each."""
+        plain = [one for one in bases if not one.variant.ways]
+        built = [one for one in bases if one.variant.ways]
+        return [[*plain, one] for one in built] or [plain]
+
+    def _refined(self, base: Found) -> list[Found]:
+        """Return what is equal, but for rounding; a deviation that leaves much less to rounding is one."""
+        left = max(base.differences)
+        if left < ROUNDING:
+            return [base]
+        finer = [one for one in self._equal(base.variant) if max(one.differences) < left / MUCH]
+        return finer or [base]
+
+    def _least(self, equal: Sequence[Found]) -> tuple[list[Found], Found]:
+        """Return the equal ones that are alike, and the best of them without what it can do without."""
+        best = min(equal, key=lambda one: max(one.differences))
+        for way in best.variant.ways:
+            fewer = self.look(Variant(tuple(one for one in best.variant.ways if one is not way), best.variant.orders))
+            if fewer is not None and self._is_like(fewer, best):
+                best = fewer
+        return [one for one in equal if self._is_like(one, best)], best
+
+    @staticmethod
+    def _is_like(one: Found, best: Found) -> bool:
+        return max(one.differences) <= max(ROUNDING, 3 * max(best.differences))
+
+    def _equal(self, variant: Variant) -> Iterator[Found]:
+        """Yield what equals theirs with one more deviation."""
+        for other in _with_one(variant):
+            found = self.look(other)
+            if found is not None and self.equals(found.differences):
+                yield found
+
+    def _joined(self, bases: Sequence[Found]) -> tuple[list[Found], Found]:
+        """Join deviations, one after the other, to what has come furthest, as long as there is time."""
+        best, waiting, seen = bases[0], list(bases), set()
+        ends = time.thread_time() + SECONDS
+        while waiting and time.thread_time() < ends:
+            first = max(waiting, key=_promise)
+            waiting.remove(first)
+            nearer = [self.settled(found) for found in self._next(first, ends)]
+            equal = [found for found in nearer if self.equals(found.differences)]
             if equal:
                 return equal, equal[0]
-        for one in bases:
-            singles = [found for found in map(self.look, _with_one(one.variant)) if found is not None]
-            equal, best = self._joined(one, singles)
-            if equal:
-                return equal, best
-        return [], best
-
-    def _equal(self, variants: Iterable[Variant], ends: float = math.inf) -> Iterator[Found]:
-        """Yield those of the variants that equal theirs, as many as can be tried until some time."""
-        for variant in variants:
-            if time.monotonic() > ends:
-                return
-            model = self._machine.model(variant)
-            if model is not None and self.equals(differences := self.differences(model)):
-                yield Found(variant, differences, self.reached(model))
-
-    def _joined(self, base: Found, singles: Sequence[Found]) -> tuple[list[Found], Found]:
-        """Join deviations that bring us nearer with all others, and those with all others again."""
-        ends = time.monotonic() + SECONDS
-        nearer = [one for one in singles if _further(one, base) or _closer(one, base)]
-        best, followed = base, [self.settled(one) for one in _best(nearer, FOLLOWED)]
-        for _ in range(MOST - 1):
-            followed = _best(followed, FOLLOWED)
-            for first in followed:
-                equal = [first] if self.equals(first.differences) else list(self._equal(_with_one(first.variant), ends))
-                if equal:
-                    return equal, equal[0]
-            if followed and _mends(followed[0], best):
-                best = followed[0]
-            nexts = []
-            for second in (second for first in followed for second in self._next(first, ends)):
-                nexts.append(self.settled(second))
-                if self.equals(nexts[-1].differences):
-                    return nexts[-1:], nexts[-1]
-            followed = nexts
+            for found in nearer:
+                key = (frozenset(found.variant.ways), found.variant.orders)
+                if key not in seen:
+                    seen.add(key)
+                    waiting.append(found)
+                    best = found if _mends(found, best) else best
         return [], best
 
     def _next(self, first: Found, ends: float) -> Iterator[Found]:
-        """Yield what mends whole parts with one more deviation; the orders in later parts are yet to be settled."""
-        for variant in _with_one(first.variant):
-            if time.monotonic() > ends:
+        """Yield what brings us nearer with one more deviation; the orders in later parts are yet to be settled.
+
+        Where nothing does, the order in the very part may hide it.
+        """
+        is_nearer = False
+        for variant in (first.variant, *_with_other_orders(first)):
+            for other in _with_one(variant):
+                if time.thread_time() > ends:
+                    return
+                found = self.look(other)
+                if found is None:
+                    continue
+                if _further(found, first) or _closer(found, first) or self.equals(found.differences):
+                    is_nearer = True
+                    yield found
+            if is_nearer:
                 return
-            found = self.look(variant)
-            if found is not None and found.reached.parts > first.reached.parts:
-                yield found
 
 
 def difference(ours: Tensor, theirs: Tensor, probe: Probe) -> float:
@@ -201,13 +244,25 @@ def _with_one(variant: Variant) -> Iterator[Variant]:
             yield from (variant.and_(deviation, way) for way in deviation.ways)
 
 
+def _with_other_orders(found: Found) -> Iterator[Variant]:
+    """Yield a variant with the other orders of the group where it first differs, after its members have worked."""
+    variant, group = found.variant, (found.reached.part or "").rpartition(".")[2]
+    if (found.reached.tensor or "").rpartition(".")[2] in BEFORE_ORDERS:
+        return
+    for name, order in ORDERS:
+        fits = name == group or (name == "by_head" and group.endswith("attention"))
+        if fits and order != getattr(variant.orders, name):
+            orders: Orders = replace(variant.orders, **{name: order})  # type: ignore[arg-type]
+            yield Variant(variant.ways, orders)
+
+
 def _further(one: Found, other: Found) -> bool:
     return _progress(one)[:2] > _progress(other)[:2]
 
 
 def _closer(one: Found, other: Found) -> bool:
     """Whether some probe that differed is equal now."""
-    return sum(d <= 1e-6 for d in one.differences) > sum(d <= 1e-6 for d in other.differences)
+    return sum(d <= NEAR for d in one.differences) > sum(d <= NEAR for d in other.differences)
 
 
 def _mends(one: Found, other: Found) -> bool:
@@ -215,8 +270,10 @@ def _mends(one: Found, other: Found) -> bool:
     return one.reached.parts > other.reached.parts and one.reached.tensors > 0
 
 
-def _best(found: Sequence[Found], n: int) -> list[Found]:
-    return sorted(found, key=_progress, reverse=True)[:n]
+def _promise(one: Found) -> tuple[float, ...]:
+    """Say what to go on from: what has come furthest; of these what is built like theirs, in few and broad ways."""
+    narrow = sum(deviation.ways.index(way) for deviation, way in one.variant.ways)  # the first way is the broadest
+    return (*_progress(one)[:2], one.gain, -len(one.variant.ways), -narrow, -max(one.differences))
 
 
 def _progress(one: Found) -> tuple[int, int, float]:

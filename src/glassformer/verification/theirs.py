@@ -4,6 +4,7 @@ import copy
 import inspect
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from types import CellType, FunctionType
 from typing import Any
 
 import torch
@@ -97,6 +98,24 @@ class Theirs:
             VerifyError: The model fails, or what it returns is not logits of the right shape.
 
         """
+        out = _scores(self.call(probe))
+        if not isinstance(out, Tensor) or out.ndim not in (2, 3):
+            got = f"a tensor of shape {tuple(out.shape)}" if isinstance(out, Tensor) else type(out).__name__
+            raise VerifyError(f"your model must return logits, a tensor (B, T, vocabulary), but it returned {got}")
+        self.precision = out.dtype
+        size = probe.real.T.shape if self.time_first else probe.real.shape
+        if out.ndim == 2 and len(out) == size.numel() and self.config.classifier is None:
+            out = out.view(*size, -1)  # (B T, V)
+        logits: Tensor = out.transpose(0, 1) if self.time_first else out
+        return logits.detach().double()
+
+    def call(self, probe: Probe) -> Any:
+        """Return whatever it makes of a batch.
+
+        Raises:
+            VerifyError: The model fails.
+
+        """
         ids = [side for side in (probe.source, probe.target) if side is not None]
         told = {name: getattr(probe, name) for name in self._told}
         if self.time_first:
@@ -106,19 +125,13 @@ class Theirs:
         with torch.random.fork_rng(devices=[]), torch.no_grad(), warnings.catch_warnings(action="ignore"):
             torch.manual_seed(self._calls)  # so that what draws random numbers shows it
             try:
-                out = self._function(*first, *(side.clone() for side in ids), **told)
+                return self._function(*first, *(side.clone() for side in ids), **told)
             except Exception as error:  # whatever a stranger's code does
                 shapes = " and ".join(str(tuple(side.shape)) for side in ids)
                 raise VerifyError(
                     f"your model cannot be called with {'weights and ' if first else ''}ids of shape {shapes}: "
                     f"{type(error).__name__}: {error}"
                 ) from error
-        out = _scores(out)
-        if not isinstance(out, Tensor) or out.ndim not in (2, 3):
-            got = f"a tensor of shape {tuple(out.shape)}" if isinstance(out, Tensor) else type(out).__name__
-            raise VerifyError(f"your model must return logits, a tensor (B, T, vocabulary), but it returned {got}")
-        self.precision = out.dtype
-        return (out.transpose(0, 1) if self.time_first else out).detach().double()
 
     def settle_axes(self, probe: Probe) -> None:
         """Find out whether it takes (T, B): then the order of a batch's rows matters to it, but not so transposed."""
@@ -214,10 +227,29 @@ def _scores(out: Any) -> Any:
 
 
 def _copied(model: Any) -> Any:
+    memo: dict[int, Any] = {}
     try:
-        return copy.deepcopy(model)
+        found = copy.deepcopy(model, memo)
     except Exception as error:
         raise VerifyError(f"your model cannot be copied ({error}); give a function that builds it") from error
+    for module in found.modules() if isinstance(found, nn.Module) else ():
+        vars(module).update(_rebound(vars(module), memo))
+    return found
+
+
+def _rebound(value: Any, memo: Mapping[int, Any]) -> Any:
+    """Let functions that a copy holds use the copy's parts: deepcopy leaves a lambda with those of the original."""
+    if isinstance(value, dict):
+        return type(value)((key, _rebound(item, memo)) for key, item in value.items())
+    if isinstance(value, list):
+        return [_rebound(item, memo) for item in value]
+    if not isinstance(value, FunctionType) or not (value.__closure__ or value.__defaults__):
+        return value
+    cells = tuple(CellType(memo.get(id(cell.cell_contents), cell.cell_contents)) for cell in value.__closure__ or ())
+    defaults = tuple(memo.get(id(one), one) for one in value.__defaults__ or ()) or None
+    found = FunctionType(value.__code__, value.__globals__, value.__name__, defaults, cells)
+    found.__kwdefaults__ = value.__kwdefaults__
+    return found
 
 
 def _load(module: nn.Module, weights: Mapping[str, Any] | nn.Module) -> None:

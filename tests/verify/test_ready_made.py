@@ -1,6 +1,8 @@
 """Models that others wrote and many use: what they are is known, and the report must say it."""
 
 import math
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -76,6 +78,22 @@ def test_llama(changed: dict[str, Any], causes: list[str]) -> None:
         ffn={"activation": "silu", "gated": True}, biases="none", embedding={"scale": False}, tying="none",
     )  # fmt: skip
     assert names(gf.verify(theirs, ours)) == causes
+
+
+def test_settings_that_make_them_equal(tmp_path: Path) -> None:
+    """What the report says of our fields, taken at its word, leaves no difference."""
+    theirs = transformers.GPT2LMHeadModel(
+        transformers.GPT2Config(vocab_size=V, n_positions=32, n_embd=32, n_layer=2, n_head=4, n_inner=64, **TOKENS)
+    )
+    file = tmp_path / "paper.toml"
+    sizes = "\n".join(f"{name} = {value}" for name, value in SIZES.items())
+    file.write_text(f'[model]\nkind = "decoder"\ntarget_vocabulary = {V}\ntying = "target-output"\n{sizes}\n')
+    found = gf.verify(theirs, file)
+    assert names(found) == ["activation-gelu-tanh", "no-embedding-scale", "positions-learned", "pre-for-post"]
+    settings = tuple(setting for cause in found.causes for setting in cause.settings)
+    assert "model.norm.placement=pre" in settings
+    assert f"Ours     does so with {settings[0]}\n" in str(found)
+    assert gf.verify(theirs, file, overrides=settings).equal
 
 
 def told(model: nn.Module, source: Tensor, target: Tensor, source_is_real: Tensor, target_is_real: Tensor) -> Tensor:
@@ -191,3 +209,89 @@ def test_plain(options: dict[str, Any], causes: list[str]) -> None:
 def test_other_positions() -> None:
     ours = decoder(n_decoder_layers=1, norm={"placement": "pre"}, embedding={"scale": False}, tying="none")
     assert names(gf.verify(Plain(), ours)) == ["positions-learned"]
+
+
+class Asked(Plain):
+    """The same, as others call it or call its parts."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how = how
+        self.unread = nn.Linear(3, 3)
+        up, down = self.up, self.down
+        self.ffn = lambda x: down(torch.relu(up(x)))  # deepcopy leaves it with these very layers
+
+    def forward(self, ids: Tensor) -> Tensor:
+        if self.how == "shifts":
+            ids = torch.cat([torch.full_like(ids[:, :1], 1), ids[:, :-1]], dim=1)
+        x = self.positions(torch.arange(ids.shape[1])) + self.tokens(ids)
+        x = x + self.attend(self.norm(x, 0))
+        x = x + self.ffn(self.norm(x, 1))
+        states = self.norm(x, 2)
+        if self.how == "without output":
+            return states
+        logits: Tensor = self.head(states)
+        return {"flat": logits.flatten(0, 1), "last": logits[:, -1]}.get(self.how, logits)
+
+
+LIKE_PLAIN = {
+    "n_decoder_layers": 1, "norm": {"placement": "pre"}, "positions": {"kind": "learned", "size": 32},
+    "embedding": {"scale": False}, "tying": "none",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("how", "causes"), [("", []), ("flat", []), ("shifts", ["target-shifted-inside"])])
+def test_ways_to_be_called(how: str, causes: list[str]) -> None:
+    theirs = Asked(how)
+    before = {name: tensor.clone() for name, tensor in theirs.state_dict().items()}
+    found = gf.verify(theirs, decoder(**LIKE_PLAIN))
+    assert names(found) == causes
+    assert found.unused == ("unread.weight", "unread.bias")
+    assert "no call reads your unread.weight, unread.bias" in found.notes
+    assert all(torch.equal(tensor, before[name]) for name, tensor in theirs.state_dict().items())
+    assert theirs.ffn.__closure__[1].cell_contents is theirs.up
+
+
+@pytest.mark.parametrize(
+    ("how", "hint"),
+    [("last", "of the last position alone"), ("without output", "that is d_model; is the output layer missing?")],
+)
+def test_no_logits(how: str, hint: str) -> None:
+    with pytest.raises(gf.VerifyError, match=re.escape(hint)):
+        gf.verify(Asked(how), decoder(**LIKE_PLAIN))
+
+
+@pytest.mark.parametrize(
+    ("changed", "causes"),
+    [
+        ({"d_ff": 128}, ["d-ff-64"]),
+        ({"n_decoder_layers": 3}, ["layers-decoder-1"]),
+        ({"d_model": 64, "d_ff": 128}, ["d-ff-64", "d-model-32"]),
+        ({"ffn": {"gated": True}}, ["ffn-ungated"]),
+    ],
+)
+def test_other_sizes(changed: dict[str, Any], causes: list[str]) -> None:
+    found = gf.verify(Asked(""), decoder(**(LIKE_PLAIN | changed)))
+    assert names(found) == causes
+
+
+def test_heads_of_keys() -> None:
+    theirs = transformers.LlamaForCausalLM(
+        transformers.LlamaConfig(
+            vocab_size=V, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
+            num_key_value_heads=2, max_position_embeddings=64, tie_word_embeddings=False, rms_norm_eps=1e-5, **TOKENS,
+        )
+    )  # fmt: skip
+    ours = decoder(
+        norm={"kind": "rmsnorm", "placement": "pre"}, positions={"kind": "rotary", "convention": "halves"},
+        ffn={"activation": "silu", "gated": True}, biases="none", embedding={"scale": False}, tying="none",
+    )  # fmt: skip
+    assert names(gf.verify(theirs, ours)) == ["kv-heads-2"]
+
+
+def test_padding_on_the_left() -> None:
+    """Models that number positions by column, and let the targets see padding, are told apart from others."""
+    (note,) = (note for note in gf.verify(Asked(""), decoder(**LIKE_PLAIN)).notes if "on the left" in note)
+    assert note.endswith(
+        "its positions count columns, padding too, and ours real tokens; and its decoder sees the padding"
+    )

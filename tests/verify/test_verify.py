@@ -152,7 +152,9 @@ class TestPyTorch:
         assert cause.name == "extra-final-norm-both"
         assert "model.encoder.norm = None and model.decoder.norm = None" in cause.fix
         assert "section 3.1" in cause.section
-        assert any("fast path" in note and "use_nested_tensor to False" in note for note in found.notes)  # the other trap
+        assert any(
+            "fast path" in note and "use_nested_tensor to False" in note for note in found.notes
+        )  # the other trap
         assert found.first is not None
         assert found.first.words == "the memory that cross-attention reads"
         assert found.first.theirs.startswith("transformer.encoder.norm, ")

@@ -188,7 +188,8 @@ class Comparison:
                 for one in causes
                 if one not in best.variant.causes and all(other in causes for other in rest)
             }
-            yield Cause(deviation.name, deviation.says, deviation.section, deviation.fix, tuple(sorted(same)))
+            settings = best.variant.ways[i][1].settings
+            yield Cause(deviation.name, deviation.says, deviation.section, deviation.fix, tuple(sorted(same)), settings)
 
     def _missing(self, model: Transformer, assignment: Assignment) -> Iterator[Cause]:
         """Yield what ours has and theirs has not, though the results agree without it."""
@@ -203,8 +204,8 @@ class Comparison:
             if set(leaves) <= set(found):
                 found = {leaf: names for leaf, names in found.items() if leaf not in (*leaves, "w_gate.bias")}
                 where = "attention" if choice == "ffn" else "its layers"
-                fix = f"add them, or set model.biases to {choice!r}"
-                yield Cause(f"biases-{choice}", f"has no biases in {where}", BIASES, fix)
+                settings = (f"model.biases={choice}",)
+                yield Cause(f"biases-{choice}", f"has no biases in {where}", BIASES, "add them", settings=settings)
         for leaf, names in found.items():
             if leaf == "w_o.weight":
                 yield Cause(

@@ -75,6 +75,21 @@ class Way:
         """Whether a model must be made anew for it: hooks alone can be taken off again."""
         return bool(self.fields) or self.makes_parameters
 
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """The fields, as `--set` takes them; none where they alone do not make it."""
+        if self.change is not None:
+            return ()
+        flat = {path: value for path, value in self.fields.items() if value is not None}
+        flat |= {
+            f"{path}__{key}": one
+            for path, value in flat.items()
+            if isinstance(value, dict)
+            for key, one in value.items()
+        }
+        simple = {path.replace("__", "."): value for path, value in flat.items() if not isinstance(value, dict)}
+        return tuple(f"model.{path}={str(value).lower()}" for path, value in simple.items())
+
     def config(self, config: ModelConfig) -> ModelConfig | None:
         """Return the configuration to make the model from; None where this way does not apply."""
         if not self.when(config):

@@ -24,6 +24,7 @@ class Cause:
     section: str  # of the paper, or another source; "" where there is none
     fix: str
     same: tuple[str, ...] = ()  # other causes that would have the same effect
+    settings: tuple[str, ...] = ()  # of a configuration that does the same: "model.norm.placement=pre"
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,7 @@ class Report:
         lines = [self.verdict]
         for cause in self.causes:
             lines += ["", *_rows(("Cause", cause.name), ("Paper", cause.section), ("Fix", cause.fix))]
+            lines += _rows(("Ours", f"does so with {', '.join(cause.settings)}")) if cause.settings else []
             lines += _rows(("Or", f"{', '.join(cause.same)}: the effect is the same")) if cause.same else []
         if self.first is not None:
             by = "" if self.first.largest is None else f", by up to {self.first.largest:.3g}"

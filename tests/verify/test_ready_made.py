@@ -247,7 +247,7 @@ def test_ways_to_be_called(how: str, causes: list[str]) -> None:
     found = gf.verify(theirs, decoder(**LIKE_PLAIN))
     assert names(found) == causes
     assert found.unused == ("unread.weight", "unread.bias")
-    assert "no call reads your unread.weight, unread.bias" in found.notes
+    assert "nothing depends on your unread.weight, unread.bias" in found.notes
     assert all(torch.equal(tensor, before[name]) for name, tensor in theirs.state_dict().items())
     assert theirs.ffn.__closure__[1].cell_contents is theirs.up
 

@@ -21,6 +21,7 @@ from glassformer.verification.deviation import (
     fields,
     has,
     hooks,
+    modules,
     parameters,
     pre,
 )
@@ -54,7 +55,7 @@ def attention() -> Iterator[Deviation]:
     yield deviation(
         "softmax-over-queries", "takes the softmax over the queries", ATTENTION + ": each query's weights sum to 1",
         "softmax(dim=-1), the axis of the keys", hooks(c.softmax_over(2)),
-        hooks(c.both(c.softmax_over(2), m.uniform_where_hidden)),
+        hooks(c.softmax_over(2, c.LEAST)), hooks(c.both(c.softmax_over(2, c.LEAST), c.by_column)),
     )  # fmt: skip
     yield deviation(
         "softmax-over-heads", "takes the softmax over the heads", ATTENTION + ": each query's weights sum to 1",
@@ -81,15 +82,14 @@ def attention() -> Iterator[Deviation]:
 def masks() -> Iterator[Deviation]:
     """What attention may see."""
 
-    def decoder(allowed: m.Allowed) -> tuple[Way, Way]:
-        change = m.masked_by("decoder", allowed)
-        return hooks(change, has("decoder")), hooks(c.both(change, m.uniform_where_hidden), has("decoder"))
+    def decoder(allowed: m.Allowed) -> Iterator[Way]:
+        yield from (hooks(change, has("decoder")) for change in c.finite(m.masked_by("decoder", allowed)))
 
     everywhere = (("decoder", m.inverted_with_padding), ("encoder", m.only_padding), ("cross", m.only_padding))
     yield deviation(
         "mask-inverted", "shows what is hidden, and hides what may be seen", CAUSAL,
         "masked_fill(~allowed, -inf), where True = may attend", *decoder(m.inverted), *decoder(m.inverted_with_padding),
-        hooks(c.both(*(m.masked_by(*one) for one in everywhere), m.uniform_where_hidden), has("decoder")),
+        *(hooks(change, has("decoder")) for change in c.finite(*(m.masked_by(*one) for one in everywhere))),
     )  # fmt: skip
     yield deviation(
         "future-visible-by-one", "lets each position see the next one", CAUSAL,
@@ -163,20 +163,22 @@ def feed_forward() -> Iterator[Deviation]:
     )  # fmt: skip
 
 
+def has_more_layers(n: int) -> When:
+    """Return whether the encoder of an encoder–decoder has more than so many layers."""
+    return lambda config: config.kind == "encoder-decoder" and (config.n_encoder_layers or 0) > n
+
+
 def sublayers() -> Iterator[Deviation]:
     """What sublayers read, what is added to them, and what becomes of the last layer's output."""
     yield deviation(
         "cross-reads-decoder", "lets cross-attention read the decoder itself", CROSS, "keys and values are the memory",
         *(hooks(c.cross_reads_decoder(is_causal=is_causal), both_stacks) for is_causal in (False, True)),
     )  # fmt: skip
-    for name, words, source in (
-        ("embedding", "the source's embedding", c.embedding_of_encoder),
-        ("first-layer", "the first encoder layer", c.first_layer_of_encoder),
-    ):
+    for n, name, words in ((0, "embedding", "the source's embedding"), (1, "first-layer", "the first encoder layer")):
         yield deviation(
             f"cross-reads-{name}", f"lets cross-attention read {words}", CROSS,
             "the memory is the output of the last encoder layer",
-            *(hooks(c.memory_from(source, normed=normed), both_stacks) for normed in (False, True)),
+            *(modules(c.shorter_encoder(n, normed=normed), has_more_layers(n)) for normed in (True, False)),
         )  # fmt: skip
     for name, words, kinds in (
         ("attention", "self-attention", ("self_attention",)),

@@ -1,5 +1,6 @@
 """How our machine is made to compute what another one does: fields of its configuration, and hooks on its taps."""
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -17,6 +18,7 @@ from glassformer.model.transformer import Embedding, Stack, Transformer
 
 Change = Callable[[Transformer], None]
 Value = Callable[[Tensor], Tensor]
+LEAST = -1e9  # what is often written for −∞
 
 
 def configured(config: ModelConfig, **changes: Any) -> ModelConfig | None:
@@ -97,15 +99,31 @@ def scaled_by(factor: Callable[[int, int], float], which: str = "all") -> Change
     return change
 
 
-def softmax_over(axis: int) -> Change:
-    """Let weights sum to 1 over another axis of (B, H, T, S)."""
+def softmax_over(axis: int, least: float = -math.inf) -> Change:
+    """Let weights sum to 1 over an axis of (B, H, T, S); hidden scores are `least`, such as −10⁹.
+
+    With that, what may see nothing sees everything alike.
+    """
 
     def change(model: Transformer) -> None:
         for attention in attentions(model):
             masked = Kept(attention.masked)
-            set_value(attention.weights, lambda _, masked=masked: masked.value.softmax(axis).nan_to_num(0.0))  # type: ignore[misc]
+
+            def weights(_: Tensor, masked: Kept = masked) -> Tensor:
+                return masked.value.clamp(min=least).softmax(axis).nan_to_num(0.0)
+
+            set_value(attention.weights, weights)
 
     return change
+
+
+def finite(*changes: Change) -> tuple[Change, ...]:
+    """Return changes as they are, with −10⁹ for what is hidden, and with positions by column besides.
+
+    Where that lets padding be seen, what stands there matters, and so do its positions.
+    """
+    alike = softmax_over(-1, LEAST)
+    return both(*changes), both(*changes, alike), both(*changes, alike, by_column)
 
 
 def heads_without_transpose(model: Transformer) -> None:
@@ -146,28 +164,15 @@ def both(*changes: Change) -> Change:
     return change
 
 
-def memory_from(source: Callable[[Transformer], nn.Module], *, normed: bool = False) -> Change:
-    """Let cross-attention read what comes out of a module of the encoder."""
+def shorter_encoder(n_layers: int, *, normed: bool) -> Change:
+    """Let cross-attention read what comes out of so many encoder layers: nothing comes of the others."""
 
     def change(model: Transformer) -> None:
-        kept = Kept(source(model))
         assert model.encoder is not None
-        norm = model.encoder.norm if normed else None
-        set_value(model.memory, lambda _: kept.value if norm is None else norm(kept.value))
+        model.encoder.layers = model.encoder.layers[:n_layers]
+        model.encoder.norm = model.encoder.norm if normed else None
 
     return change
-
-
-def embedding_of_encoder(model: Transformer) -> nn.Module:
-    """Return what makes the source's embedding."""
-    assert model.encoder is not None
-    return model.encoder.embedding
-
-
-def first_layer_of_encoder(model: Transformer) -> nn.Module:
-    """Return the encoder's first layer."""
-    assert model.encoder is not None
-    return model.encoder.layers[0]
 
 
 def cross_reads_decoder(*, is_causal: bool) -> Change:

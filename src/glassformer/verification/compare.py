@@ -25,7 +25,7 @@ from glassformer.verification.probes import Probe, probes
 from glassformer.verification.record import Operation, Parameters, Record, record
 from glassformer.verification.report import Cause, FirstDifference, Mapped, Report
 from glassformer.verification.search import Found, Search, difference
-from glassformer.verification.theirs import Theirs
+from glassformer.verification.theirs import Theirs, scores
 from glassformer.verification.units import units
 
 EXACT, ROUNDED = 1e-9, 1e-6  # of the largest logit; the second where they keep constants in float32
@@ -138,7 +138,7 @@ class Comparison:
 
     def _recorded(self, probe: Probe) -> Record:
         with _whole_layers():
-            return record(lambda: self.theirs.call(probe), self.parameters, self.theirs.module)
+            return record(lambda: scores(self.theirs.call(probe)), self.parameters, self.theirs.module)
 
     def report(self) -> Report:
         """Search, and put together what was found."""
@@ -181,6 +181,9 @@ class Comparison:
         """Yield the causes of the best explanation; where another single one has the same effect, it is named."""
         others = [found.variant.causes for found in equal if len(found.variant.causes) == len(best.variant.causes)]
         for i, deviation in enumerate(best.variant.causes):
+            if deviation.name == "cross-reads-first-layer" and not self._unused():  # there is no other layer
+                yield Cause("layers-encoder-1", "has 1 encoder layer", "", "give both as many (n_encoder_layers)")
+                continue
             rest = [one for k, one in enumerate(best.variant.causes) if k != i]
             same = {
                 one.name
@@ -250,7 +253,8 @@ class Comparison:
     def _unused(self) -> list[str]:
         used = np.zeros(int(self.parameters.starts[-1]), dtype=bool)
         for use in self.record.uses:
-            used[use.places.ravel()] = True
+            if use.operation.index in self.record.live:
+                used[use.places.ravel()] = True
         return [
             name
             for name, start, end in zip(
@@ -296,7 +300,7 @@ class Comparison:
         unused = self._unused()
         if unused and not any(cause.name == "one-layer-for-all" for cause in causes):
             more = f", and {len(unused) - 3} more" if len(unused) > 3 else ""
-            yield f"no call reads your {', '.join(unused[:3])}{more}"
+            yield f"nothing depends on your {', '.join(unused[:3])}{more}"
         yield from self._padded_on_the_left(found)
         yield from self._fast_path()
 

@@ -77,14 +77,6 @@ def only_padding(is_real: Tensor | None, n_queries: int, n_keys: int) -> Tensor:
     return torch.zeros(n_queries, n_keys, dtype=torch.bool) if is_real is None else ~is_real
 
 
-def uniform_where_hidden(model: Transformer) -> None:
-    """Let a row that may see nothing see everything alike, as −10⁹ in place of −∞ does."""
-    for attention in attentions(model):
-        set_value(
-            attention.weights, lambda value: torch.where(value.sum(-1, keepdim=True) == 0, 1 / value.shape[-1], value)
-        )
-
-
 def padding_rows_zeroed(model: Transformer) -> None:
     """Make the encoder's output 0 where the source is padding."""
     assert model.encoder is not None

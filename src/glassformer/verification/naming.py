@@ -161,8 +161,8 @@ def _members(at: Mapping[str, Place]) -> Iterator[Misplaced]:
 def _swapped(one: str, first: Place, other: str, second: Place) -> bool:
     """Whether names say that the first is the other and the second the one; without such names, their order does."""
     said = (_hint(first.name), _hint(second.name))
-    if None not in said and said[0] != said[1]:
-        return said == (other, one)
+    if said[0] != said[1]:
+        return said[0] in (other, None) and said[1] in (one, None)  # one telling name is enough
     if one == "gate":
         return False  # no order of these two is the usual one
     if first.name == second.name:

@@ -95,6 +95,19 @@ class Record:
 
     operations: list[Operation] = field(default_factory=list)
     uses: list[Use] = field(default_factory=list)
+    result: int | None = None  # the operation that made what the call returned; None: it is not known
+
+    @cached_property
+    def live(self) -> set[int]:
+        """Operations without which the result would be another: some models compute what they never use."""
+        if self.result is None:
+            return set(range(len(self.operations)))
+        found, todo = {self.result}, [self.result]
+        while todo:
+            new = set(self.operations[todo.pop()].parents) - found
+            found |= new
+            todo += new
+        return found
 
 
 def record(call: Callable[[], Tensor], parameters: Parameters, module: nn.Module | None = None) -> Record:
@@ -108,7 +121,8 @@ def record(call: Callable[[], Tensor], parameters: Parameters, module: nn.Module
     """
     recorder = _Recorder(parameters)
     with recorder.submodules(module), torch.no_grad(), recorder:
-        call()
+        out = call()
+    recorder.found.result = recorder.maker(out)
     return recorder.found
 
 
@@ -173,6 +187,10 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             uses = [Use(first, i, at, n_integers) for i, at in enumerate(places) if at is not None]
             self.found.uses += uses
         return out
+
+    def maker(self, tensor: Any) -> int | None:
+        """Return the operation that wrote a tensor."""
+        return self._makers.get(storage_of(tensor)) if isinstance(tensor, Tensor) else None
 
     def _holds_weights(self, tensor: Tensor) -> bool:
         key = storage_of(tensor)

@@ -123,7 +123,10 @@ class Search:
         bases = self._bases(base)
         best = base
         for one in bases:
-            equal = self._refined(one) if self.equals(one.differences) else list(self._equal(one.variant))
+            if self.equals(one.differences):
+                return self._least([one])
+        for one in bases:
+            equal = list(self._equal(one.variant))
             if equal:
                 return self._least(equal)
         explained = []
@@ -149,26 +152,25 @@ class Search:
         built = [one for one in bases if one.variant.ways]
         return [[*plain, one] for one in built] or [plain]
 
-    def _refined(self, base: Found) -> list[Found]:
-        """Return what is equal, but for rounding; a deviation that leaves much less to rounding is one."""
-        left = max(base.differences)
-        if left < ROUNDING:
-            return [base]
-        finer = [one for one in self._equal(base.variant) if max(one.differences) < left / MUCH]
-        return finer or [base]
-
     def _least(self, equal: Sequence[Found]) -> tuple[list[Found], Found]:
-        """Return the equal ones that are alike, and the best of them without what it can do without."""
-        best = min(equal, key=lambda one: max(one.differences))
+        """Return the equal ones that are alike, and the best of them without what it can do without.
+
+        Where constants are in float32, one more deviation may hide in the rounding: it is one if it leaves much less.
+        """
+        best = min(equal, key=_left)
         for way in best.variant.ways:
             fewer = self.look(Variant(tuple(one for one in best.variant.ways if one is not way), best.variant.orders))
             if fewer is not None and self._is_like(fewer, best):
                 best = fewer
+        if _left(best) > ROUNDING:
+            finer = [one for one in self._equal(best.variant) if _left(one) < _left(best) / MUCH]
+            if finer:
+                return self._least(finer)
         return [one for one in equal if self._is_like(one, best)], best
 
     @staticmethod
     def _is_like(one: Found, best: Found) -> bool:
-        return max(one.differences) <= max(ROUNDING, 3 * max(best.differences))
+        return _left(one) <= max(ROUNDING, 3 * _left(best))
 
     def _equal(self, variant: Variant) -> Iterator[Found]:
         """Yield what equals theirs with one more deviation."""
@@ -254,6 +256,11 @@ def _with_other_orders(found: Found) -> Iterator[Variant]:
         if fits and order != getattr(variant.orders, name):
             orders: Orders = replace(variant.orders, **{name: order})  # type: ignore[arg-type]
             yield Variant(variant.ways, orders)
+
+
+def _left(one: Found) -> float:
+    """Return the largest difference that is left."""
+    return max(one.differences)
 
 
 def _further(one: Found, other: Found) -> bool:

@@ -98,7 +98,7 @@ class Theirs:
             VerifyError: The model fails, or what it returns is not logits of the right shape.
 
         """
-        out = _scores(self.call(probe))
+        out = scores(self.call(probe))
         if not isinstance(out, Tensor) or out.ndim not in (2, 3):
             got = f"a tensor of shape {tuple(out.shape)}" if isinstance(out, Tensor) else type(out).__name__
             raise VerifyError(f"your model must return logits, a tensor (B, T, vocabulary), but it returned {got}")
@@ -217,7 +217,7 @@ def _is_rounded(constant: Tensor) -> bool:
     )
 
 
-def _scores(out: Any) -> Any:
+def scores(out: Any) -> Any:
     """Return what is likely meant of several results: `logits`, or the first."""
     if isinstance(out, Mapping):
         return out.get("logits", out)

@@ -34,6 +34,8 @@ def units(record: Record) -> list[Unit]:
     found: list[Unit] = []
     by_operation: dict[int, list[Use]] = {}
     for use in record.uses:
+        if use.operation.index not in record.live:
+            continue
         by_operation.setdefault(use.operation.index, []).append(use)
     for uses in by_operation.values():
         unit = _unit(uses)

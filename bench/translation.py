@@ -32,6 +32,13 @@ DATA = Path(os.environ.get("GLASSFORMER_SHARED", "../shared")).resolve() / "data
 PARTS = {"train": "train", "validation": "val", "test": "test_2016_flickr"}
 
 
+# more words and less to learn by heart than in captions
+FOR_TATOEBA = (
+    "train.epochs=", "train.steps=22000", "train.evaluate_every=2000", "text.size=8000", "model.dropout.residual=0.1",
+    "decode.alpha=0.6",
+)  # fmt: skip
+
+
 def multi30k(source: str, target: str, *changes: str) -> Config:
     files = [f"data.{part}={[f'{name}.{side}.gz' for side in (source, target)]}" for part, name in PARTS.items()]
     return preset("translate-small", [f"data.folder={DATA / 'multi30k'}", *files, *changes])
@@ -40,7 +47,7 @@ def multi30k(source: str, target: str, *changes: str) -> Config:
 def tatoeba(*changes: str) -> Config:
     names = {"train": "train", "validation": "dev", "test": "test"}
     files = [f"data.{part}={[f'tatoeba.{name}.en-de.tsv.gz']}" for part, name in names.items()]
-    return preset("translate-small", [f"data.folder={DATA}", *files, *changes])
+    return preset("translate-small", [f"data.folder={DATA}", *files, *FOR_TATOEBA, *changes])
 
 
 TASKS = {

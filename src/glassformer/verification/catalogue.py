@@ -55,7 +55,8 @@ def attention() -> Iterator[Deviation]:
     yield deviation(
         "softmax-over-queries", "takes the softmax over the queries", ATTENTION + ": each query's weights sum to 1",
         "softmax(dim=-1), the axis of the keys", hooks(c.softmax_over(2)),
-        hooks(c.softmax_over(2, c.LEAST)), hooks(c.both(c.softmax_over(2, c.LEAST), c.by_column)),
+        hooks(c.softmax_over(2, c.LEAST)),
+        *(hooks(c.both(c.softmax_over(2, least), c.by_column)) for least in (-math.inf, c.LEAST)),
     )  # fmt: skip
     yield deviation(
         "softmax-over-heads", "takes the softmax over the heads", ATTENTION + ": each query's weights sum to 1",

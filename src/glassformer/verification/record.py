@@ -174,10 +174,11 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if is_move and inputs and all(holds):
             self._weights |= {storage_of(result) for result in results}
             return out
-        floats = [result for result in results if result.is_floating_point()]
+        floats = [result for result in results if result.is_floating_point() or result.is_complex()]
         for result in floats:
+            values = (torch.view_as_real(result) if result.is_complex() else result).clone()
             operation = Operation(
-                len(self.found.operations), name, self._path[-1] if self._path else "", _line(), result.clone(), parents
+                len(self.found.operations), name, self._path[-1] if self._path else "", _line(), values, parents
             )
             self.found.operations.append(operation)
             self._others.add(storage_of(result))

@@ -209,7 +209,7 @@ class Search:
                 if time.thread_time() > ends:
                     return
                 found = self.look(other)
-                if found is None:
+                if found is None or found.gain < first.gain:  # what is left out of the machine cannot differ
                     continue
                 if _further(found, first) or _closer(found, first) or self.equals(found.differences):
                     is_nearer = True

@@ -23,7 +23,7 @@ OF_TRAINING = (
     "--ignore", "tests/learn/test_distributed.py",
 )  # fmt: skip
 OF_PROCESSES = ("tests/learn/test_distributed.py",)
-OF_VERIFYING = ("tests/verify",)
+OF_VERIFYING = ("tests/verify/test_ready_made.py", "tests/verify")
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,8 @@ MUTANTS = [
     Mutant("a frozen process is waited for", "cli/progress.py", "signal.alarm(PATIENCE)", "pass", OF_PROCESSES),
     # find the bug
     Mutant("hooks of one variant stay for the next", "verification/ours.py", "module._forward_hooks.clear()", "pass", OF_VERIFYING),
-    Mutant("theirs is changed", "verification/theirs.py", "return copy.deepcopy(model)", "return model", OF_VERIFYING),
+    Mutant("theirs is changed", "verification/theirs.py", "found = copy.deepcopy(model, memo)", "found = model", OF_VERIFYING),
+    Mutant("closures keep the original", "verification/theirs.py", "vars(module).update(_rebound(vars(module), memo))", "pass", OF_VERIFYING),
     Mutant("random numbers are the same each time", "verification/theirs.py", "torch.manual_seed(self._calls)", "torch.manual_seed(0)", OF_VERIFYING),
     Mutant("norms are as fresh ones", "verification/theirs.py", "tensor.copy_(0.3 * noise + is_gamma)", "tensor.fill_(float(is_gamma))", OF_VERIFYING),
     Mutant("frozen sinusoids are drawn anew", "verification/theirs.py", "if not tensor.requires_grad and _is_sinusoids(tensor)", "if tensor.numel() < 0", OF_VERIFYING),
@@ -135,8 +136,12 @@ MUTANTS = [
     Mutant("(T, B) is not tried", "verification/theirs.py", "self.time_first = self._is_by_row(probe)", "self.time_first = False", OF_VERIFYING),
     Mutant("padded batches do not count", "verification/search.py", "return max(differences) <= self.tolerance", "return differences[0] <= self.tolerance", OF_VERIFYING),
     Mutant("orders are tried once", "verification/search.py", "while found is not before:", "while before is None:", OF_VERIFYING),
-    Mutant("later orders stay as they are", "verification/search.py", "nexts.append(self.settled(second))", "nexts.append(second)", OF_VERIFYING),
-    Mutant("two at a time, and no more", "verification/search.py", "MOST = 4", "MOST = 2", OF_VERIFYING),
+    Mutant("later orders stay as they are", "verification/search.py", "nearer = [self.settled(found) for found in", "nearer = [found for found in", OF_VERIFYING),
+    Mutant("two at a time, and no more", "verification/search.py", "if key not in seen:", "if key not in seen and len(found.variant.ways) < 2:", OF_VERIFYING),
+    Mutant("nothing hides in the rounding", "verification/search.py", "if _left(best) > ROUNDING:", "if _left(best) > 1:", OF_VERIFYING),
+    Mutant("one reading of what theirs is built of", "verification/structure.py", "return [first, second] if fits[0] == fits[1] else [first]", "return [first]", OF_VERIFYING),
+    Mutant("made out of what it is not", "verification/ours.py", "and self.n_missing <= other.n_missing", "", OF_VERIFYING),
+    Mutant("what nothing depends on counts", "verification/units.py", "if use.operation.index not in record.live:", "if use.operation.index < 0:", OF_VERIFYING),
     Mutant("rows of heads apart", "verification/align.py", "if not by_head or len(sizes) == 1:", "if True:", OF_VERIFYING),
     Mutant("tables in one order", "verification/align.py", "if all(swapped):", "if False:", OF_VERIFYING),
     Mutant("of two norms the last is ours", "verification/align.py", "or (is_left_out and total == best[i + di, j + dj])", "", OF_VERIFYING),

@@ -24,7 +24,7 @@ from glassformer.verification.prints import Prints, print_of
 from glassformer.verification.probes import Probe, probes
 from glassformer.verification.record import Operation, Parameters, Record, record
 from glassformer.verification.report import Cause, FirstDifference, Mapped, Report
-from glassformer.verification.search import Found, Search, difference
+from glassformer.verification.search import Found, Search, difference, part_of
 from glassformer.verification.theirs import Theirs, scores
 from glassformer.verification.units import units
 
@@ -276,9 +276,14 @@ class Comparison:
         assert model is not None
         tensors = tapped(model, self.probes[0])
         part, tensor, names = found.reached.part, found.reached.tensor, list(tensors)
-        if tensor.endswith("cross_attention.k") and not len(self.prints.find(tensors[tensor[:-1] + "v"])):
+        last, stem = names.index(tensor), tensor[:-1]
+        if tensor.endswith("cross_attention.k") and not len(self.prints.find(tensors[stem + "v"])):
             part = tensor = "memory"  # neither keys nor values: they read another one
-        ours, last = tensors[tensor], names.index(tensor) + (tensor == "memory")
+            last = names.index(tensor) + 1
+        elif tensor.endswith("self_attention.q") and not any(len(self.prints.find(tensors[stem + x])) for x in "kv"):
+            tensor = names[last - 1]  # what the layer reads is no longer what came before it
+            part = part_of(tensor)
+        ours = tensors[tensor]
         earlier = [self.prints.find(tensors[name]) for name in names[:last]]
         start = int(max((hits[0] for hits in earlier if len(hits)), default=-1)) + 1
         known = {int(hit) for hits in earlier for hit in hits}

@@ -4,13 +4,25 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test test-long check mutants bench clean
+WEB := $(shell find web/src web/index.html web/vite.config.ts web/tsconfig.json -type f)
+PAGE := src/glassformer/explorer/static/index.html
 
-demo: .venv/.installed ## train the toy and show what it learnt
+.PHONY: demo web page test test-web test-long check mutants bench screenshots dist clean
+
+demo: .venv/.installed page ## train the toy and show what it learnt
 	@$(BIN)/glassformer demo
 
-test: .venv/.installed-for-tests ## run all tests
+web: $(PAGE) ## build the explorer's page, with Node 20 and npm
+
+page: # the same where Node is at hand; all but the explorer works without
+	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory web; fi
+
+test: .venv/.installed-for-tests page ## run all tests; those in a browser where Node and Chromium are at hand
+	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory test-web; fi
 	$(BIN)/python -m pytest -q
+
+test-web: web/node_modules/.installed ## check and test the page's own code
+	cd web && npm run --silent check && npm run --silent test
 
 test-long: .venv/.installed-for-tests ## run the tests that take minutes
 	$(BIN)/python -m pytest -q -m long -s
@@ -31,13 +43,28 @@ bench: .venv/.installed-for-tests ## speed beside peers, and the toy run with fi
 	$(BIN)/python bench/long_context.py
 	$(BIN)/python bench/tasks.py
 
+screenshots: .venv/.installed-for-tests web ## a picture of every view, light and dark, wide and narrow, in runs/screenshots
+	$(BIN)/python dev/screenshots.py
+
+dist: .venv/.installed-for-tests web ## build the packages, with the page in them
+	$(PIP) build
+	$(BIN)/python -m build --outdir dist
+	@unzip -l dist/*.whl | grep -q explorer/static/page.js || { echo "the wheel lacks the explorer's page"; exit 1; }
+
 clean: ## remove everything that the other targets made, but not runs/
-	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv build dist web/node_modules src/glassformer/explorer/static .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -exec rm -rf {} +
 
 .venv/bin/python:
 	@test -n "$(PYTHON)" || { echo "glassformer needs Python 3.11 or newer; say where with: make PYTHON=/path/to/python"; exit 1; }
 	$(PYTHON) -m venv .venv
+
+web/node_modules/.installed: web/package-lock.json
+	cd web && npm ci --silent --no-audit --no-fund
+	@touch $@
+
+$(PAGE): web/node_modules/.installed $(WEB)
+	cd web && npm run --silent build
 
 .venv/.installed: pyproject.toml constraints.txt | .venv/bin/python
 	@echo "Installing glassformer and PyTorch into .venv (once; some minutes) ..."

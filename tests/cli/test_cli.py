@@ -214,7 +214,13 @@ class TestDemo:
         assert "cannot fall below 0.537" in done.stdout
         assert "   step       rate   training loss   validation loss        exact match" in done.stdout
         assert "1.56e-05" in done.stdout  # the rate that step 1 used, not the next step's
-        for text in ("decoder input so far", "<s> → ", "█ above", "glassformer translate runs/reversal"):
+        for text in (
+            "decoder input so far",
+            "<s> → ",
+            "█ above",
+            "glassformer translate runs/reversal",
+            "glassformer explore runs/reversal runs/microscope",
+        ):
             assert text in done.stdout
 
     def test_json_and_the_next_free_number(self, cli: Cli, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from tests.conftest import Cli
 
 TABLES = [
     "model", "model.norm", "model.positions", "model.ffn", "model.embedding", "model.dropout", "model.classifier",
-    "data", "text", "target_text", "train", "train.optimizer", "train.schedule", "decode",
+    "data", "text", "target_text", "train", "train.optimizer", "train.schedule", "decode", "notes",
 ]  # fmt: skip
 SETTING = re.compile(r"^#(?=[\w\[])", re.MULTILINE)  # a line that is commented out, not a comment
 

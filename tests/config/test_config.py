@@ -66,7 +66,7 @@ def test_top_level_has_at_most_20_fields() -> None:
     [
         ("model.d_modle=3", "model.d_modle=3: [model] has no field 'd_modle'; did you mean 'd_model'? Fields: kind, "),
         ("model.norm.epss=3", "[model.norm] has no field 'epss'; did you mean 'eps'? Fields: kind, eps, placement, final, embedding"),
-        ("modle.d_model=3", "a configuration has no field 'modle'; did you mean 'model'? Fields: about, model, data, text, target_text, train, decode"),
+        ("modle.d_model=3", "a configuration has no field 'modle'; did you mean 'model'? Fields: about, model, data, text, target_text, train, decode, notes"),
         ("model.zzz=3", "[model] has no field 'zzz'. Fields: "),
         ("model.norm=3", "model.norm is a table; set one of its fields: kind, eps, placement, final, embedding"),
         ("model.d_model.x=3", "model.d_model is a value, not a table of fields"),

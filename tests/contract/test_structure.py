@@ -27,7 +27,7 @@ LEVELS: list[dict[str, tuple[str, ...]]] = [
         "decode": (
             "hypothesis", "rules", "state", "sample", "greedy", "beam", "search", "score", "parallel",
         ),
-        "inspect": ("trace", "shapes", "count", "positions"),
+        "inspect": ("trace", "shapes", "count", "positions", "origin", "compare"),
     },
     {"writer": ()},
     {"run": (), "messages": ()},
@@ -40,11 +40,12 @@ LEVELS: list[dict[str, tuple[str, ...]]] = [
             "theirs", "report", "mapping", "naming", "compare", "training",
         ),
     },
-    {},  # serve, explorer
+    {"explorer": ("walk", "machine", "shelf", "api", "generation", "learning", "server", "export")},
     {
         "cli": (
             "show", "lines", "options", "decoding", "progress", "writing", "translate", "generate", "classify", "steps",
-            "score", "evaluate", "trace", "count", "shapes", "positions", "schedule", "verify", "new", "check", "train", "demo",
+            "score", "evaluate", "trace", "count", "shapes", "positions", "compare", "schedule", "verify", "explore", "new", "check",
+            "train", "demo",
             "main",
         ),
     },
@@ -53,7 +54,7 @@ LEVEL = {folder: level for level, folders in enumerate(LEVELS) for folder in fol
 ORDER = {folder: modules for folders in LEVELS for folder, modules in folders.items()}
 VERBS = (
     "demo", "new", "check", "train", "translate", "generate", "classify", "steps", "score", "evaluate", "trace", "count",
-    "shapes", "positions", "schedule", "verify",
+    "shapes", "positions", "compare", "schedule", "verify", "explore",
 )  # fmt: skip
 FRONT = {("__init__",), ("__main__",)}  # the package's own face may import anything
 

@@ -211,6 +211,35 @@ def test_other_positions() -> None:
     assert names(gf.verify(Plain(), ours)) == ["positions-learned"]
 
 
+class Scaled(nn.Embedding):
+    def forward(self, ids: Tensor) -> Tensor:
+        return super().forward(ids) * self.embedding_dim**0.5
+
+
+class Fixed(Plain):
+    """With sinusoids that are kept in float32, and another ε, which counts for less than their rounding."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        at = torch.arange(48.0)[:, None] / 10000 ** (torch.arange(0, 32, 2) / 32)
+        self.register_buffer("waves", torch.stack([at.sin(), at.cos()], dim=-1).flatten(1))
+        self.tokens = Scaled(V, 32)
+        del self.positions
+
+    def norm(self, x: Tensor, i: int) -> Tensor:
+        return nn.functional.layer_norm(x, (32,), self.gammas[i], self.betas[i], 1e-6)
+
+    def positions(self, at: Tensor) -> Tensor:  # type: ignore[override]
+        return self.waves[at]  # type: ignore[index]
+
+
+def test_what_hides_in_the_rounding() -> None:
+    ours = decoder(n_decoder_layers=1, norm={"placement": "pre", "eps": 3e-6}, tying="none")
+    found = gf.verify(Fixed(), ours)
+    assert max(found.differences.values()) < 1e-6
+    assert names(found) == ["epsilon-1e-06"]
+
+
 class Asked(Plain):
     """The same, as others call it or call its parts."""
 

@@ -32,6 +32,8 @@ def demo(
 ) -> None:
     """Train the toy model of the 2017 paper's recipe, show its table, and decode one example word by word."""
     config = preset("reversal", [f"train.seed={seed}", f"train.steps={steps}"])
+    # as long as its preset says in a run of full length
+    small = preset("microscope", [f"train.seed={seed}", f"train.epochs={max(1, steps // 10)}"])
     directory = _free(Path("runs/reversal")) if run is None else run
     from glassformer.cli.progress import TrainingDisplay, train_and_show
     from glassformer.inspect.count import count as count_parameters
@@ -50,6 +52,8 @@ def demo(
     # rows at the steps of the 2017 page's table, in a run of its length: 1, 500, 1000, 2000, 3000
     display = TrainingDisplay(config.train, table_on_stdout=not json, tells_start=False, shares=(1 / 6, 2 / 6, 4 / 6))
     trained, report = train_and_show(Trainer(config, directory, lambda _: None), display)
+    microscope = _free(directory.parent / "microscope")
+    Trainer(small, microscope, lambda _: None).train()
     written = trained.steps(EXAMPLE)
     rows, weights = last_cross_attention(trained)
     if json:
@@ -66,13 +70,28 @@ def demo(
         f"{config.model.n_heads} heads;\neach row is what was read and what is written, each column a source letter):\n"
     )
     typer.echo(shaded_map(weights, rows, EXAMPLE.split()))
+    _offer(directory, microscope, count_parameters(small.model).total)
+
+
+def _offer(directory: Path, microscope: Path, n_parameters: int) -> None:
+    """Say what to do next with the two runs."""
+    from glassformer.explorer.server import has_page
+
     program = sys.argv[0] if which("glassformer") is None and sys.argv[0].endswith("glassformer") else "glassformer"
+    how = (
+        "Walk through both, in a browser"
+        if has_page()
+        else "make web (it needs Node 20) builds the page to walk through both"
+    )
     typer.echo(
-        f"\nThe run is in {directory}. It knows words of 3 to 8 letters. Try next:\n"
+        f"\nThe run is in {directory}. It knows words of 3 to 8 letters. In {microscope} is a model of\n"
+        f"{n_parameters} numbers, which writes numbers in words and fits on one screen. {how}:\n"
+        f"  {program} explore {directory} {microscope}\n"
+        "Or try:\n"
         f"  {program} translate {directory} 'h i j a b'\n"
         f"  {program} steps {directory} 'a b b a'\n"
         f"  {program} trace {directory} 'c a b e d' --tensor 'decoder.layers.1.cross_attention.weights'\n"
-        f"  {program} count reversal\n"
+        f"  {program} compare paper-base smollm2-135m\n"
         f"  {program} --help"
     )
 

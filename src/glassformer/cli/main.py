@@ -12,9 +12,11 @@ import typer
 
 from glassformer.cli.check import check
 from glassformer.cli.classify import classify
+from glassformer.cli.compare import compare
 from glassformer.cli.count import count
 from glassformer.cli.demo import demo
 from glassformer.cli.evaluate import evaluate
+from glassformer.cli.explore import explore
 from glassformer.cli.generate import generate
 from glassformer.cli.new import new
 from glassformer.cli.positions import positions
@@ -31,7 +33,7 @@ from glassformer.errors import ConfigError, GlassformerError
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
 VERBS = (
     demo, new, check, train, translate, generate, classify, steps, score, evaluate, trace, count, shapes, positions,
-    schedule, verify,
+    compare, schedule, verify, explore,
 )  # fmt: skip
 for verb in VERBS:
     paragraphs = (verb.__doc__ or "").split("\n\n")

@@ -62,6 +62,15 @@ class DecodeConfig(Frozen):
         return self
 
 
+class Notes(Frozen):
+    """What a model's sizes do not say, in words for people; nothing reads them but a comparison."""
+
+    task: str = ""  # what it learnt to do
+    vocabulary: str = ""
+    context: str = ""  # how much it reads at once
+    parameters: str = ""  # what its authors count
+
+
 class Config(Frozen):
     """One experiment: what stands in a preset, in a user's TOML file, and in a run directory."""
 
@@ -72,6 +81,7 @@ class Config(Frozen):
     target_text: TextConfig | None = None  # another one for targets; unset: one vocabulary for both sides
     train: TrainConfig | None = None
     decode: DecodeConfig = DecodeConfig()
+    notes: Notes = Notes()
 
     @model_validator(mode="after")
     def _check(self) -> Self:

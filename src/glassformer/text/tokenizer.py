@@ -206,6 +206,10 @@ class Tokenizer:
         """Return the token of each id, special ones too."""
         return [self._inner.id_to_token(i) or f"<{i}>" for i in ids]
 
+    def is_special(self, i: int) -> bool:
+        """Whether an id is that of a token that programs put in, such as the end token."""
+        return i in self._special
+
     def id_of(self, token: str) -> int:
         """Return the id of a token, a special one too.
 

@@ -173,7 +173,7 @@ def sublayers() -> Iterator[Deviation]:
     """What sublayers read, what is added to them, and what becomes of the last layer's output."""
     yield deviation(
         "cross-reads-decoder", "lets cross-attention read the decoder itself", CROSS, "keys and values are the memory",
-        *(hooks(c.cross_reads_decoder(is_causal=is_causal), both_stacks) for is_causal in (False, True)),
+        *(modules(c.cross_reads_decoder(is_causal=is_causal), both_stacks) for is_causal in (False, True)),
     )  # fmt: skip
     for n, name, words in ((0, "embedding", "the source's embedding"), (1, "first-layer", "the first encoder layer")):
         yield deviation(

@@ -176,13 +176,14 @@ def shorter_encoder(n_layers: int, *, normed: bool) -> Change:
 
 
 def cross_reads_decoder(*, is_causal: bool) -> Change:
-    """Let cross-attention take its keys and values from the decoder itself."""
+    """Let cross-attention take its keys and values from the decoder itself: nothing comes of the encoder."""
+    mask = Mask(None, causal=is_causal)
 
     def change(model: Transformer) -> None:
+        shorter_encoder(0, normed=False)(model)
         for attention in attentions(model, "cross"):
-            attention.register_forward_pre_hook(
-                lambda _, args: (args[0], args[0], Mask(None, causal=is_causal)),
-            )
+            plain = attention.forward
+            attention.forward = lambda x, *_, plain=plain, **given: plain(x, x, mask, **given)  # type: ignore[method-assign]
 
     return change
 

@@ -158,6 +158,8 @@ class Comparison:
         if explained:  # else the parts may have been taken for others
             causes += self._missing(model, assignment)
             names = misplaced(assignment.places, self.parameters, unused)
+            if any(cause.name == "activation-missing" for cause in causes):  # then both branches do the same work
+                names = [one for one in names if one.name != "gate-and-up-swapped"]
             causes += [Cause(one.name, one.says, "", one.fix) for one in names]
             causes += self._ported(assignment)
         is_equal = explained and not causes
@@ -276,11 +278,13 @@ class Comparison:
         assert model is not None
         tensors = tapped(model, self.probes[0])
         part, tensor, names = found.reached.part, found.reached.tensor, list(tensors)
-        last, stem = names.index(tensor), tensor[:-1]
-        if tensor.endswith("cross_attention.k") and not len(self.prints.find(tensors[stem + "v"])):
-            part = tensor = "memory"  # neither keys nor values: they read another one
+        last, stem = names.index(tensor), tensor.rpartition(".")[0]
+        lost = {x for x in "kv" if f"{stem}.{x}" in tensors and not len(self.prints.find(tensors[f"{stem}.{x}"]))}
+        if tensor.endswith(("cross_attention.k", "cross_attention.heads")) and lost == {"k", "v"}:
+            # they read another memory; if one vector is added to all its rows, the weights stay
+            part = tensor = "memory"
             last = names.index(tensor) + 1
-        elif tensor.endswith("self_attention.q") and not any(len(self.prints.find(tensors[stem + x])) for x in "kv"):
+        elif tensor.endswith("self_attention.q") and lost == {"k", "v"}:
             tensor = names[last - 1]  # what the layer reads is no longer what came before it
             part = part_of(tensor)
         ours = tensors[tensor]

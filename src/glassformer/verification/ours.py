@@ -42,12 +42,7 @@ class Fit:
     """How well parts fit together."""
 
     gain: float  # the more, the better
-    n_missing: int  # parts of ours that theirs lacks
     is_whole: bool  # nothing is missing, left over or in two places
-
-    def is_better(self, other: "Fit") -> bool:
-        """Whether more fits, and no more is missing: else theirs would be made out of what it is not."""
-        return self.gain > other.gain and self.n_missing <= other.n_missing
 
 
 class Machine:
@@ -129,7 +124,7 @@ class Machine:
         if alignment is None:
             return None
         n_torn = len(self.assignment(variant, alignment).conflicts)
-        return Fit(alignment.gain - TORN * n_torn, len(alignment.missing), alignment.is_whole and not n_torn)
+        return Fit(alignment.gain - TORN * n_torn, alignment.is_whole and not n_torn)
 
     @property
     def theirs(self) -> Sequence[Unit]:

@@ -239,11 +239,15 @@ def part_of(name: str) -> str:
 
 
 def _with_one(variant: Variant) -> Iterator[Variant]:
-    """Yield a variant with each way of each other deviation."""
+    """Yield a variant with each way of each other deviation, and with the other ways of those that it has."""
     taken = {deviation.name for deviation in variant.causes}
     for deviation in CATALOGUE:
         if deviation.name not in taken:
             yield from (variant.and_(deviation, way) for way in deviation.ways)
+    for place, (deviation, way) in enumerate(variant.ways):
+        for other in deviation.ways:
+            if other is not way:
+                yield Variant((*variant.ways[:place], (deviation, other), *variant.ways[place + 1 :]), variant.orders)
 
 
 def _with_other_orders(found: Found) -> Iterator[Variant]:

@@ -35,10 +35,10 @@ def _grown(machine: Machine, ways: Sequence[tuple[Deviation, Way]], without: Col
         start = variant
         left = [pair for pair in ways if pair[0] not in (*start.causes, *without)]
         fits = [(machine.fit(start.and_(*pair)), pair) for pair in left]
-        better = [(one.gain, pair) for one, pair in fits if one is not None and one.is_better(fit)]
+        better = [(one.gain, pair) for one, pair in fits if one is not None and one.gain > fit.gain]
         for _, pair in sorted(better, key=lambda one: one[0], reverse=True):
             other = None if pair[0] in variant.causes else machine.fit(variant.and_(*pair))
-            if other is not None and other.is_better(fit):
+            if other is not None and other.gain > fit.gain:
                 variant, fit = variant.and_(*pair), other
         if variant is start:
             break

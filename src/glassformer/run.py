@@ -268,6 +268,8 @@ class Run:
         if prompt.is_blank:
             raise DataError("the text is blank: there is nothing to read")
         written = writer.write([prompt])[0][0].ids if target is None else self.tokenizer.encode(target)
+        if target is None and self.config.model.longest is not None:  # the last token that is written is not read
+            written = written[: self.config.model.longest - len(prompt.read)]
         target_ids = [*prompt.read, *written]
         tensors = trace(self.model, None if prompt.source is None else [prompt.source], [target_ids], only=only)
         source_tokens = self.vocabularies.source.tokens(prompt.source or ())

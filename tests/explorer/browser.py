@@ -5,7 +5,6 @@ import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
@@ -79,7 +78,7 @@ class Page:
         """Open the page at a state; gives Playwright's page."""
         self.page.goto("about:blank")
         self.page.goto(f"{self.address}#{urlencode(state)}")
-        self.page.wait_for_selector("main")
+        self.page.wait_for_selector("main article, main.empty p:not(.wait), header [role=alert]")
         return self.page
 
     def check(self) -> None:
@@ -92,7 +91,3 @@ def launched() -> Any:
     from playwright.sync_api import sync_playwright
 
     return sync_playwright()
-
-
-def read_file(path: Path) -> str:
-    return f"file://{path}"

@@ -1,12 +1,13 @@
 """What the page is told: the model's own numbers, for every kind of model, and a sentence where something is wrong."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from glassformer.config import DecodeConfig, preset
+from glassformer.config import preset
 from glassformer.errors import ConfigError, DataError, GlassformerError
 from glassformer.explorer import api, generation, learning, shelf
 from glassformer.explorer.machine import Column, machine
@@ -193,6 +194,48 @@ def test_names(toy: Shelved) -> None:
         api.names(toy, 3, 14)
 
 
+def test_many_at_once(toy: Shelved) -> None:
+    """Requests come in threads, and hooks see whatever passes: none gets another one's numbers."""
+    texts = ["c a b", "j i h g", "a b c d e", "f f"]
+    alone = Shelved(toy.run, "alone")
+    expected = [api.tensor(alone, api.Request(text), "logits").values for text in texts]
+    with ThreadPoolExecutor(8) as pool:
+        for _ in range(5):
+            fresh = Shelved(toy.run, "fresh")
+            written = [pool.submit(generation.generation, fresh, api.Request(text), {"beam_size": 1}) for text in texts]
+            seen = [pool.submit(api.tensor, fresh, api.Request(text), "logits") for text in texts]
+            for text, one, two, right in zip(texts, written, seen, expected, strict=True):
+                np.testing.assert_allclose(two.result().values, right, atol=1e-5)
+                assert one.result()["text"] == toy.run.translate(text)
+                logits = [
+                    [c["logit"] for c in sorted(step["candidates"], key=lambda c: c["id"])]
+                    for step in one.result()["steps"]
+                ]
+                np.testing.assert_allclose(logits, right[0], atol=1e-4)
+
+
+def test_the_end_of_a_learned_table(tmp_path: Path) -> None:
+    """A model that does not stop writes to the end of its table; what it wrote can be looked at."""
+    positions = {"kind": "learned", "size": 12}
+    run = open_run(random_run(tmp_path / "run", "encoder-decoder", positions=positions))
+    walk = api.walk(run, api.Request("abc"))
+    assert len(walk["target"]) <= 12
+    assert api.tensor(run, api.Request("abc"), "logits").shape[1] == len(walk["target"])
+    assert run.run.trace("abc")["logits"].shape[1] == len(walk["target"])
+
+
+def test_what_is_cut_is_said(tmp_path: Path) -> None:
+    run = open_run(random_run(tmp_path / "run", "encoder", positions={"kind": "learned", "size": 8}))
+    with pytest.raises(DataError, match="learned positions end after 8"):
+        api.walk(run, api.Request("a long ticket"))
+    assert api.walk(run, api.Request("ticket"))["n_cut"] == 0
+
+
+def test_tokens_are_what_they_stand_for(random_runs: dict[str, Path]) -> None:
+    walk = api.walk(open_run(random_runs["decoder"]), api.Request("a é\n"))
+    assert [one["token"] for one in walk["target"] if not one["special"]] == ["a", " ", "Ã", "©", "\n"]
+
+
 class TestGeneration:
     def test_greedy(self, toy: Shelved) -> None:
         """Step k shows token k, with the probabilities and looks of the model without a cache."""
@@ -243,14 +286,15 @@ class TestGeneration:
         assert step["rest"] + sum(one["probability"] for one in step["candidates"]) == pytest.approx(1)
 
     def test_limits(self, microscope: Shelved, monkeypatch: pytest.MonkeyPatch) -> None:
-        found = generation.generation(microscope, api.Request("8 9 ="), {"max_length": 2, "min_length": 2})
-        assert (len(found["steps"]), found["stopped"]) == (
-            2,
-            "limit" if found["written"][-1]["token"] != "<eos>" else "end",
-        )
+        found = generation.generation(microscope, api.Request("8 9 ="), {"max_length": 2, "forbidden": ["<eos>"]})
+        assert (len(found["steps"]), found["stopped"]) == (2, "limit")
         monkeypatch.setattr(generation, "MOST_STEPS", 1)
         found = generation.generation(microscope, api.Request("8 9 ="), {"min_length": 5})
         assert (len(found["steps"]), found["stopped"]) == (1, "page")
+
+    def test_caps(self, toy: Shelved) -> None:
+        with pytest.raises(DataError, match="beam_size=5000 is more than the explorer shows: 32"):
+            generation.generation(toy, REQUEST, {"beam_size": 5000})
 
     def test_what_does_not_write(self, classifier: Shelved) -> None:
         with pytest.raises(GlassformerError, match="an encoder-only model does not write"):
@@ -318,7 +362,8 @@ def test_the_explorer_changes_nothing(toy: Shelved) -> None:
     before = {name: one.clone() for name, one in toy.run.model.state_dict().items()}
     api.walk(toy, REQUEST)
     api.tensor(toy, REQUEST, "logits")
-    generation.generation(toy, REQUEST, DecodeConfig(beam_size=2).model_dump(include={"beam_size"}))
+    generation.generation(toy, REQUEST, {"beam_size": 1})
+    generation.generation(toy, REQUEST, {"beam_size": 2})
     model = toy.run.model
     assert isinstance(model, Transformer)
     assert all(bool((before[name] == one).all()) for name, one in model.state_dict().items())

@@ -73,6 +73,8 @@ def test_numbers(client: TestClient, toy: Shelved) -> None:
         ("/api/generation?source=c+a&decode=%7B%22beam_size%22%3A0%7D", 400, "beam_size"),
         ("/api/positions?rows=100000", 400, "rows=100000 is not right"),
         ("/api/positions?pair=99", 400, "there is no pair 99"),
+        ("/api/positions?pair=-1", 400, "there is no pair -1"),
+        ("/api/positions?by=99999999999999999999", 400, "1,000,000 at most"),
         ("/api/walk?source=" + "a+" * 20_000, 414, "longer than 32,000 characters"),
     ],
 )
@@ -88,6 +90,10 @@ def test_strangers(client: TestClient) -> None:
     assert client.get("/api/about", headers={"origin": "null"}).status_code == 403
     assert client.get("/api/about", headers={"origin": "http://127.0.0.1:8000"}).status_code == 200
     assert client.get("/api/about", headers={"host": "localhost:8000"}).status_code == 200
+    strange = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors"}
+    assert client.get("/api/about", headers=strange).status_code == 403
+    assert client.get("/", headers=strange | {"sec-fetch-mode": "navigate"}).status_code == 200  # a link to the page
+    assert client.get("/api/about").headers["cross-origin-resource-policy"] == "same-origin"
     assert client.post("/api/about").status_code == 405
 
 
@@ -96,7 +102,6 @@ def test_ports() -> None:
     try:
         port = bound.getsockname()[1]
         assert bound.getsockname()[0] == "127.0.0.1"
-        bound.listen()
         with pytest.raises(DataError, match=f"port {port} cannot be used"):
             server.listen(port)
     finally:
@@ -116,6 +121,14 @@ def test_the_verb_without_the_page(
     done = here("explore", run_directory, "--export", tmp_path / "page.html")
     assert (done.returncode, done.stdout) == (1, "")
     assert "make web" in done.stderr
+
+
+def test_no_address_without_the_page(
+    here: Cli, run_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "STATIC", tmp_path)
+    done = here("explore", run_directory, "--no-open")
+    assert (done.returncode, done.stdout) == (1, "")
 
 
 @pytest.mark.parametrize(

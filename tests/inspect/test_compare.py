@@ -14,7 +14,7 @@ TABLE = {  # the 2017 base model against SmolLM2-135M
     "normalisation": (
         "LayerNorm after each residual addition, ε 1e-05", "RMSNorm before each sublayer, and a final one, ε 1e-05",
     ),
-    "positions": ("sinusoids added to the embedding", "rotary, base 100,000, on queries and keys in every layer"),
+    "positions": ("sinusoids added to the embedding", "rotary, base 100,000, on queries and keys in every layer (halves)"),
     "attention heads": (
         "8, each with its own keys and values, d_k 64", "9 query heads on 3 of keys and values, d_k 64",
     ),
@@ -63,6 +63,18 @@ def test_reasons_go_with_the_direction() -> None:
     assert all(there[part] != back[part] for part in differing if part != "feed-forward")
     assert "read it in both directions" in back["shape"]
     assert "larger cache" in back["attention heads"]
+
+
+def test_what_one_field_changes() -> None:
+    """No field of the architecture may differ while all parts are called the same."""
+    plain = preset("paper-base")
+    for change in (
+        "norm.eps=1e-6", "norm.embedding=true", "norm.final=true", "positions.base=500.0", "positions.ladder=halves",
+        "positions.first=1", "biases=ffn", "output_bias=true", "embedding.scale=false", "dropout.ffn=0.1", "d_ff=1024",
+        "ffn.activation=gelu", "n_kv_heads=4", "n_heads=16", "n_encoder_layers=5", "tying=none",
+    ):  # fmt: skip
+        rows = compare(plain, preset("paper-base", [f"model.{change}"]))
+        assert any(row.why != SAME for row in rows), change
 
 
 def test_the_verb(here: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -208,6 +209,20 @@ class TestPrecision:
 
 
 class TestMean:
+    @pytest.mark.parametrize("smoothing", [0.0, 0.1])
+    def test_many_rows_are_pytorchs(self, smoothing: float) -> None:
+        """Taken some rows at a time, the sum and its gradient are those of PyTorch's own function, to float64's rounding."""
+        torch.manual_seed(1)
+        logits = (3 * torch.randn(201, 37, dtype=torch.float64)).requires_grad_()
+        labels = torch.randint(0, 37, (201,))
+        labels[::7] = IGNORED
+        own = Objective(smoothing)(logits, labels)
+        (own_gradient,) = torch.autograd.grad(2.5 * own, logits)
+        given = F.cross_entropy(logits, labels, reduction="sum", ignore_index=IGNORED, label_smoothing=smoothing)
+        (gradient,) = torch.autograd.grad(2.5 * given, logits)
+        torch.testing.assert_close(own, given, rtol=1e-12, atol=0)
+        torch.testing.assert_close(own_gradient, gradient, rtol=0, atol=1e-12)
+
     def test_it_is_pytorchs(self) -> None:
         logits, labels = case()
         expected = torch.nn.functional.cross_entropy(logits, labels, ignore_index=IGNORED, label_smoothing=0.1)

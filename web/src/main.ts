@@ -9,12 +9,14 @@ const source: Source = pack ? new Packed(JSON.parse(pack.textContent ?? "") as P
 app.source = source;
 app.theme = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
 
+mount(App, { target: document.getElementById("app")! });
+
 void (async () => {
   try {
+    const hash = location.hash;
     app.about = await source.about();
-    await app.restore(location.hash);
+    await app.restore(hash);
   } catch (error) {
     app.trouble = (error as Error).message;
   }
-  mount(App, { target: document.getElementById("app")! });
 })();

@@ -2,6 +2,7 @@
 
 import webbrowser
 from pathlib import Path
+from threading import Thread
 from typing import Annotated
 
 import typer
@@ -29,8 +30,7 @@ def explore(
     from glassformer.explorer.shelf import open_run
 
     shelved = [open_run(run) for run in runs]
-    for one in shelved:
-        one.example = text
+    shelved[0].example = text  # another run may not be able to read it
     if export is not None:
         if len(runs) > 1:
             raise DataError(f"a file holds one run, not {len(runs)}: export each by itself")
@@ -41,11 +41,11 @@ def explore(
         for line in left_out:
             typer.echo(f"left out: {line}", err=True)
         return
-    from glassformer.explorer.server import HOST, listen, serve
+    from glassformer.explorer.server import HOST, application, listen, serve
 
-    bound = listen(port)
+    page, bound = application(shelved), listen(port)
     address = f"http://{HOST}:{bound.getsockname()[1]}/"
     typer.echo(f"The explorer is at {address} (Ctrl-C ends it).")
     if not no_open:
-        webbrowser.open(address)
-    serve(shelved, bound)
+        Thread(target=webbrowser.open, args=(address,), daemon=True).start()  # one in the terminal stays open
+    serve(page, bound)

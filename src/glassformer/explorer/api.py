@@ -3,7 +3,9 @@
 The contract is docs/explorer-contract.md; `VERSION` changes when something in it changes its meaning.
 """
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -56,11 +58,19 @@ def walk(shelved: Shelved, request: Request) -> dict[str, Any]:
     shapes = {shape.name: shape for shape in shelved.shapes(read)}
     tensors = {name: {"axes": shapes[name].axes, "shape": shapes[name].shape, **asdict(told[name])} for name in told}
     sizes = {name: parameter.numel() for name, parameter in run.model.named_parameters()}
-    names = run.classes if config.classifier is not None else run.tokenizer.tokens(range(run.tokenizer.size))
+    size = run.tokenizer.size
+    names = (
+        run.classes
+        if config.classifier is not None
+        else spelt(run.tokenizer, range(size))
+        if size <= ALL_NAMES
+        else None
+    )
     return {
         "source": None if read.source is None else tokens(run.vocabularies.source, read.source),
         "target": None if read.target is None else tokens(run.tokenizer, read.target),
-        "vocabulary": list(names) if len(names) <= ALL_NAMES else None,
+        "vocabulary": None if names is None else list(names),
+        "n_cut": read.n_cut,
         "written": None if request.target is not None or read.target is None else run.tokenizer.decode(read.target),
         "tensors": tensors,
         "machine": [asdict(column) for column in machine(config, sizes)],
@@ -101,7 +111,7 @@ def names(shelved: Shelved, start: int, stop: int) -> list[str]:
     size = shelved.run.tokenizer.size
     if not 0 <= start <= stop <= size or stop - start > MOST // 1024:
         raise DataError(f"ids {start} to {stop} are not to be had: there are 0 to {size}, {MOST // 1024} at a time")
-    return shelved.run.tokenizer.tokens(range(start, stop))
+    return spelt(shelved.run.tokenizer, range(start, stop))
 
 
 def best(shelved: Shelved, request: Request, n: int = 5) -> list[list[dict[str, Any]]]:
@@ -111,7 +121,7 @@ def best(shelved: Shelved, request: Request, n: int = 5) -> list[list[dict[str, 
     values = values if values.ndim == 2 else values[None]  # a classifier has one row for the text
     found, ids = values.float().topk(min(n, values.shape[-1]))
     run = shelved.run
-    named = (lambda row: [run.classes[i] for i in row]) if run.classes else run.tokenizer.tokens
+    named = (lambda row: [run.classes[i] for i in row]) if run.classes else partial(spelt, run.tokenizer)
     return [
         [{"token": token, "id": i, "probability": p} for token, i, p in zip(named(row), row, ps, strict=True)]
         for row, ps in zip(ids.tolist(), found.tolist(), strict=True)
@@ -121,9 +131,18 @@ def best(shelved: Shelved, request: Request, n: int = 5) -> list[list[dict[str, 
 def tokens(tokenizer: Tokenizer, ids: tuple[int, ...]) -> list[dict[str, Any]]:
     """Return each token with its id, and whether it is a special one."""
     return [
-        {"token": token, "id": i, "special": tokenizer.is_special(i)}
-        for token, i in zip(tokenizer.tokens(ids), ids, strict=True)
+        {"token": name, "id": i, "special": tokenizer.is_special(i)}
+        for name, i in zip(spelt(tokenizer, ids), ids, strict=True)
     ]
+
+
+def spelt(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
+    """Return the text that each token stands for; its name where that is none: a special one, half of a character."""
+    found = []
+    for name, i in zip(tokenizer.tokens(ids), ids, strict=True):
+        text = "" if tokenizer.is_special(i) else tokenizer.decode([i])
+        found.append(text if text and "\ufffd" not in text else name)
+    return found
 
 
 def parameters(shelved: Shelved) -> dict[str, Any]:

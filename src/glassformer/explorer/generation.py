@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,12 +16,13 @@ from glassformer.decode.sample import Sampler
 from glassformer.decode.search import search
 from glassformer.decode.state import begin
 from glassformer.errors import DataError
-from glassformer.explorer.api import ALL_NAMES, Request, tokens
+from glassformer.explorer.api import ALL_NAMES, Request, spelt, tokens
 from glassformer.explorer.shelf import Shelved
 from glassformer.inspect.trace import Traced, watch
 from glassformer.writer import Writer
 
 MOST_STEPS = 200
+CAPPED = {"beam_size": 32, "n_best": 32, "max_length": 500, "extra_length": 500}
 SHOWN = 50  # of a large vocabulary: the most likely tokens
 
 
@@ -38,9 +40,17 @@ def generation(shelved: Shelved, request: Request, decode: Mapping[str, Any] | N
         DecodingError: The model does not write.
 
     """
-    model = shelved.model(request.snapshot)
+    wanted = dict(decode or {})
+    for field in CAPPED:
+        if isinstance(wanted.get(field), int) and wanted[field] > CAPPED[field]:
+            raise DataError(f"{field}={wanted[field]} is more than the explorer shows: {CAPPED[field]}")
+    with shelved.lock:
+        return _written(shelved, request, wanted)
+
+
+def _written(shelved: Shelved, request: Request, decode: Mapping[str, Any]) -> dict[str, Any]:
     writer = shelved.run.writer(decode)
-    writer.models = [model]
+    writer.models = [shelved.model(request.snapshot)]
     prompt = writer.prompt(request.source, number=1)
     if prompt.is_blank:
         raise DataError("the text is blank: there is nothing to read")
@@ -119,7 +129,7 @@ def _candidates(writer: Writer, logits: Tensor, log_probabilities: Tensor, choos
 def _search(writer: Writer, prompt: Prompt) -> dict[str, Any]:
     record = Record()
     (found,) = search(writer.models, [prompt], writer.rules, writer.config, records=[record])
-    name = writer.tokenizer.tokens
+    name = partial(spelt, writer.tokenizer)
     return {
         "search": [[{**asdict(one), "name": name([one.token])[0]} for one in step] for step in record.steps],
         "stopped": record.stopped,

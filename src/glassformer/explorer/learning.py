@@ -35,9 +35,11 @@ def training(shelved: Shelved) -> dict[str, Any]:
     last = max([look["step"] for look in looks], default=config.train.steps or STEPS)
     places = sorted({max(1, round(1 + (last - 1) * i / (POINTS - 1))) for i in range(POINTS)})
     schedule, d_model = config.train.schedule, config.model.d_model
-    given["rates"] = [
-        (step, learning_rate(schedule, step=step, d_model=d_model, last_step=last)) for step in places
-    ]  # fmt: skip
+    if looks and config.train.steps is None and config.train.patience is not None:
+        given["rates"] = [(look["step"], look["rate"]) for look in looks]  # where it would have ended is not known
+    else:
+        ends = config.train.steps or last
+        given["rates"] = [(at, learning_rate(schedule, step=at, d_model=d_model, last_step=ends)) for at in places]
     classes = model_of(config).target_vocabulary
     if classes is not None and config.train.smoothing == "all":
         given["floor"] = smoothing_floor(config.train.label_smoothing, classes)
@@ -55,25 +57,28 @@ def teaching(shelved: Shelved, request: Request) -> dict[str, Any]:
     run = shelved.run
     if not run.config.model.has_decoder:
         raise DataError("an encoder alone learns a class for a text: nothing is shifted")
+    tokenizer, data = run.tokenizer, run.config.data
+    if data is not None and data.window is not None:  # plain text: every token is asked for, and none is an end
+        x, y = (ids := shelved.input(request.source, None, request.snapshot).target or ())[:-1], ids[1:]
+        return {"x": tokens(tokenizer, x), "y": tokens(tokenizer, y), "counted": [True] * len(y)}
     writer = run.writer(GREEDY)
-    writer.models = [shelved.model(request.snapshot)]
-    prompt = writer.prompt(request.source)
-    if prompt.is_blank:
-        raise DataError("the text is blank: there is nothing to read")
-    tokenizer = run.tokenizer
-    answer = tokenizer.encode(request.target) if request.target is not None else writer.write([prompt])[0][0].ids
+    with shelved.lock:
+        writer.models = [shelved.model(request.snapshot)]
+        prompt = writer.prompt(request.source)
+        if prompt.is_blank:
+            raise DataError("the text is blank: there is nothing to read")
+        answer = tokenizer.encode(request.target) if request.target is not None else writer.write([prompt])[0][0].ids
     if prompt.source is not None:
         assert tokenizer.start_id is not None
         batch = pairs([prompt.source], [answer], start=tokenizer.start_id, end=tokenizer.end_id)
     else:
         batch = continuations([prompt.read], [answer], start=None, end=tokenizer.end_id)
     assert batch.target is not None
-    x, y = batch.target[0].tolist(), batch.labels[0].tolist()
-    following = [*x[1:], tokenizer.end_id]
+    read, labels = batch.target[0].tolist(), batch.labels[0].tolist()
     return {
-        "x": tokens(tokenizer, tuple(x)),
-        "y": tokens(tokenizer, tuple(following)),
-        "counted": [label != IGNORED for label in y],
+        "x": tokens(tokenizer, tuple(read)),
+        "y": tokens(tokenizer, (*read[1:], tokenizer.end_id)),
+        "counted": [label != IGNORED for label in labels],
     }
 
 

@@ -32,6 +32,7 @@ HEADERS = {
     "img-src 'self' data: blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
 Answer = Callable[[Sequence[Shelved], "Query"], Any]
@@ -97,10 +98,12 @@ def _parameter(runs: Sequence[Shelved], query: Query) -> api.Numbers:
 
 def _positions(runs: Sequence[Shelved], query: Query) -> dict[str, Any]:
     config = query.run(runs).run.config.model
-    rows = query.number("rows", 50)
+    rows, by = query.number("rows", 50), query.number("by", 3)
     if not 1 <= rows <= 1000:
         raise DataError(f"rows={rows} is not right: 1 to 1000 are shown")
-    return learning.positions(config, rows=rows, pair=query.number("pair", 0), by=query.number("by", 3))
+    if abs(by) > 1_000_000:
+        raise DataError(f"by={by} is not right: 1,000,000 at most")
+    return learning.positions(config, rows=rows, pair=query.number("pair", 0), by=by)
 
 
 ANSWERS: dict[str, Answer] = {
@@ -130,7 +133,8 @@ class SameOrigin:
         if scope["type"] == "http":
             headers = dict(scope["headers"])
             origin, host = headers.get(b"origin"), headers.get(b"host", b"")
-            if origin is not None and origin != b"http://" + host:
+            strange = headers.get(b"sec-fetch-site") == b"cross-site" and headers.get(b"sec-fetch-mode") != b"navigate"
+            if strange or (origin is not None and origin != b"http://" + host):
                 await PlainTextResponse("only the explorer's own page is answered", 403)(scope, receive, send)
                 return
         await self.app(scope, receive, send)
@@ -196,13 +200,14 @@ def listen(port: int = 0) -> socket.socket:
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         bound.bind((HOST, port))
+        bound.listen()
     except OSError as error:
         bound.close()
         raise DataError(f"port {port} cannot be used: {error.strerror}; leave --port out to take a free one") from error
     return bound
 
 
-def serve(runs: Sequence[Shelved], bound: socket.socket) -> None:
+def serve(page: Starlette, bound: socket.socket) -> None:
     """Serve the explorer until somebody stops it."""
-    config = uvicorn.Config(application(runs), log_level="error", access_log=False, lifespan="off")
+    config = uvicorn.Config(page, log_level="error", access_log=False, lifespan="off")
     uvicorn.Server(config).run(sockets=[bound])

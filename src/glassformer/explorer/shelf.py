@@ -17,7 +17,7 @@ from torch import Tensor
 from glassformer.checkpoint import load_weights
 from glassformer.errors import DataError
 from glassformer.inspect.shapes import Shape, shapes
-from glassformer.inspect.trace import Traced, UnknownTensorError, trace
+from glassformer.inspect.trace import Traced, UnknownTensorError, taps, trace
 from glassformer.model.transformer import Transformer
 from glassformer.run import Run, RunFiles, load
 
@@ -25,7 +25,7 @@ ROOM = 256 * 2**20  # bytes of tensors that are kept
 WHOLE = 32 * 2**20  # a forward pass of at most so many bytes is recorded as a whole, a larger one layer by layer
 MODELS = 3  # snapshots that are kept
 INPUTS = 64  # texts of which the ids are kept, and what the model wrote
-# whatever the run's own settings say
+# the most likely token each time, even if the run's own settings say otherwise
 GREEDY = {"beam_size": 1, "n_best": 1, "sample": False, "temperature": 1.0, "top_k": None, "top_p": None, "seed": 0}
 LONGEST = 2048  # tokens of one side
 
@@ -55,6 +55,7 @@ class Input:
 
     source: tuple[int, ...] | None
     target: tuple[int, ...] | None
+    n_cut: int = 0  # tokens of the source that the run leaves out, as it learnt to
 
 
 class Shelved:
@@ -69,7 +70,7 @@ class Shelved:
         )
         self._inputs: Kept[Input] = Kept(INPUTS, lambda _: 1)
         self._shapes: Kept[list[Shape]] = Kept(INPUTS, lambda _: 1)
-        self._lock = RLock()  # a page asks for several things at once
+        self.lock = RLock()  # a page asks for several things at once, and hooks see whatever passes
 
     @cached_property
     def snapshots(self) -> list[int]:
@@ -96,7 +97,7 @@ class Shelved:
             load_weights(model, self.files.snapshot(snapshot))
             return model.to(next(self.run.model.parameters()).device).eval()
 
-        with self._lock:
+        with self.lock:
             return self._models.get(snapshot, made)
 
     def input(self, source: str, target: str | None = None, snapshot: int | None = None) -> Input:
@@ -111,7 +112,7 @@ class Shelved:
             DataError: A text is blank, too long, or cannot be read; or a target is given to a model that has none.
 
         """
-        with self._lock:
+        with self.lock:
             return self._inputs.get((source, target, snapshot), lambda: self._read(source, target, snapshot))
 
     def _read(self, source: str, target: str | None, snapshot: int | None) -> Input:
@@ -120,20 +121,22 @@ class Shelved:
         if run.config.model.kind != "encoder-decoder" and target is not None:
             raise DataError("only an encoder–decoder has a target beside its source")
         if run.config.model.kind == "encoder":
-            ids, _ = run.read(source)
+            ids, n_cut = run.read(source)
             self._check(ids, "text")
-            return Input(tuple(ids), None)
+            return Input(tuple(ids), None, n_cut)
         writer = run.writer(GREEDY)
         writer.models = [model]
         prompt = writer.prompt(source)
         self._check([] if prompt.is_blank else [*(prompt.source or prompt.read)], "text")
         if prompt.source is None:
             return Input(None, tuple(prompt.read))
-        written: Sequence[int] = (
-            run.tokenizer.encode(target) if target is not None else writer.write([prompt])[0][0].ids
-        )
+        if target is None:  # as many as can be read again: the last token that is written is not
+            longest = min(LONGEST, run.config.model.longest or LONGEST)
+            written = writer.write([prompt])[0][0].ids[: longest - len(prompt.read)]
+        else:
+            written = run.tokenizer.encode(target)
         self._check([*prompt.read, *written], "target")
-        return Input(tuple(prompt.source), (*prompt.read, *written))
+        return Input(tuple(prompt.source), (*prompt.read, *written), prompt.n_cut)
 
     def shapes(self, read: Input) -> list[Shape]:
         """Return the shape of every tensor of an input."""
@@ -148,7 +151,7 @@ class Shelved:
         """
         if not (1 <= n_source <= LONGEST and 1 <= n_target <= LONGEST):
             raise DataError(f"{n_source} and {n_target} tokens are not to be had: 1 to {LONGEST} of each side")
-        with self._lock:
+        with self.lock:
             return self._shapes.get(
                 (n_source, n_target),
                 lambda: shapes(self.run.config, source_length=n_source, target_length=n_target),
@@ -172,9 +175,17 @@ class Shelved:
         def made() -> dict[str, Traced]:
             only = [one for one in names if group == "*" or _group(one) == group]
             source, target = (None if ids is None else [list(ids)] for ids in (read.source, read.target))
-            return dict(trace(model, source, target, only=only))
+            # attention that nobody watches takes a fused way, which rounds in another order: so all are watched, and
+            # the parts of a large model, recorded one after the other, fit together
+            weights = [tap for name, tap in taps(model).items() if name.endswith("attention.weights")]
+            hooks = [tap.register_forward_hook(_nothing) for tap in weights]
+            try:
+                return dict(trace(model, source, target, only=only))
+            finally:
+                for hook in hooks:
+                    hook.remove()
 
-        with self._lock:
+        with self.lock:
             return self._tensors.get((snapshot, read, group), made)[name]
 
     def parameter(self, name: str, snapshot: int | None = None) -> Tensor:
@@ -204,6 +215,10 @@ def open_run(directory: str | Path) -> Shelved:
 
     """
     return Shelved(load(directory), Path(directory).resolve().name, RunFiles(directory))
+
+
+def _nothing(*_: object) -> None:
+    pass
 
 
 def _group(name: str) -> str:

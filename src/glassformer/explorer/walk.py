@@ -6,6 +6,11 @@ from typing import Literal
 
 from glassformer.config.model import ModelConfig
 
+WAVES = {
+    "interleaved": "fast on the left and slow on the right",
+    "halves": "all sines on the left, all cosines on the right",
+    "tensor2tensor": "all sines on the left, all cosines on the right",
+}
 Phase = Literal["input", "encoder", "decoder", "output"]
 
 
@@ -19,11 +24,9 @@ class Panel:
 
 @dataclass(frozen=True)
 class Guess:
-    """What the page asks before it shows a step."""
+    """What the page asks before it shows a step: which source token a row of attention reads most."""
 
     question: str
-    # source: which source token a row of attention reads most; target: which token a row writes
-    answer: Literal["source", "target"]
     tensor: str
     row: int
 
@@ -137,8 +140,8 @@ class _Walk:
             panels.append(Panel(f"{name}.position", "position"))
             title, block = "Add the position", f"{name}.position"
             why = "Attention alone does not know the order of its tokens. Each position adds " + (
-                "a pattern of its own: a sine and a cosine in each pair of columns, fast on the left and slow on the "
-                "right (section 3.5)."
+                "a pattern of its own: a sine and a cosine in each pair of columns, "
+                f"{WAVES[self.config.positions.ladder]} (section 3.5)."
                 if kind == "sinusoidal"
                 else "a learned row of its own."
             )
@@ -224,9 +227,7 @@ class _Walk:
             ),
             why,
             i + 1,
-            guess=Guess("Which source token does the first row read most?", "source", f"{name}.weights", 0)
-            if last
-            else None,
+            guess=Guess("Which source token does the first row read most?", f"{name}.weights", 0) if last else None,
             caution="Weights show where a row looked, not why, nor what it made of it.",
         )
         yield Step(
@@ -271,16 +272,14 @@ class _Walk:
                 "After the last layer the residual path is normalised once more.",
             )
         if side == "encoder":
-            reader = (
-                "The decoder reads it in every layer." if self.config.has_decoder else "It is what the output reads."
-            )
+            reader = "The decoder reads it in every layer." if self.config.has_decoder else ""
             yield Step(
                 "memory",
                 "Encoder output: the memory",
                 side,
                 "memory",
                 (Panel("memory", "memory"),),
-                "One row for each source token, now with what it took from the other tokens. " + reader,
+                f"One row for each source token, now with what it took from the other tokens. {reader}".strip(),
             )
 
     def _output(self) -> Iterator[Step]:

@@ -57,8 +57,8 @@ def _why_shape(a: ModelConfig, b: ModelConfig) -> str:
 def _norm(config: Config) -> str:
     norm, kind = config.model.norm, {"layernorm": "LayerNorm", "rmsnorm": "RMSNorm"}[config.model.norm.kind]
     where = "after each residual addition" if norm.placement == "post" else "before each sublayer"
-    final = ", and a final one" if config.model.final_norm else ""
-    return f"{kind} {where}{final}, ε {norm.eps:g}"
+    more = ", and a final one" * config.model.final_norm + ", and one on the embeddings" * norm.embedding
+    return f"{kind} {where}{more}, ε {norm.eps:g}"
 
 
 def _why_norm(a: ModelConfig, b: ModelConfig) -> str:
@@ -80,17 +80,23 @@ def _why_norm(a: ModelConfig, b: ModelConfig) -> str:
 
 def _positions(config: Config) -> str:
     positions = config.model.positions
-    return {
+    text = {
         "sinusoidal": "sinusoids added to the embedding",
         "learned": f"a learned table of {positions.size} rows, added to the embedding",
         "rotary": f"rotary, base {positions.base:,.0f}, on queries and keys in every layer",
         "none": "none",
     }[positions.kind]
+    if positions.kind == "sinusoidal" and positions.base != 10_000:
+        text += f", base {positions.base:,.0f}"
+    order = {"sinusoidal": positions.ladder, "rotary": positions.convention}.get(positions.kind, "interleaved")
+    return text + f" ({order})" * (order != "interleaved") + f", the first is {positions.first}" * (positions.first > 0)
 
 
 def _why_positions(a: ModelConfig, b: ModelConfig) -> str:
     if a.positions.kind == b.positions.kind:
-        return "Longer waves, or a longer table, tell apart positions that lie further from one another."
+        return (
+            "The same idea: longer waves or tables reach further, and other orders of the numbers need other weights."
+        )
     return {
         "rotary": """Turning queries and keys makes each score depend on how far apart two tokens are, in every layer,
             and adds nothing to what the tokens themselves say.""",
@@ -136,11 +142,12 @@ def _why_ffn(a: ModelConfig, b: ModelConfig) -> str:
 
 
 def _biases(config: Config) -> str:
-    return {
+    text = {
         "all": "all linear layers (the paper prints them in the feed-forward network only)",
         "ffn": "feed-forward network only",
         "none": "none",
     }[config.model.biases]
+    return text + ", and the output" * config.model.output_bias
 
 
 def _embeddings(config: Config) -> str:

@@ -59,7 +59,7 @@ def shift(config: ModelConfig, *, pair: int, by: int, at: list[int]) -> Shift:
     if config.positions.kind != "sinusoidal":
         raise ConfigError(f"the rotation by k is shown on sinusoidal positions, not on {config.positions.kind} ones")
     all_waves = waves(config)
-    if pair >= len(all_waves):
+    if not 0 <= pair < len(all_waves):
         raise ConfigError(
             f"there is no pair {pair}: with d_model={config.d_model} the pairs are 0 to {len(all_waves) - 1}"
         )

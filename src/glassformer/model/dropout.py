@@ -28,4 +28,4 @@ class Dropout(nn.Module):
         draws = torch.empty((x.numel() + 3) // 4, dtype=torch.int64, device=x.device).random_(-(2**63), None)
         levels = draws.view(torch.int16)[: x.numel()].view(x.shape)  # even over -2^15 .. 2^15 - 1
         kept = levels >= dropped - LEVELS // 2
-        return x * torch.where(kept, LEVELS / (LEVELS - dropped), 0.0).to(x.dtype)
+        return x * kept.to(x.dtype).mul_(LEVELS / (LEVELS - dropped))

@@ -1,7 +1,5 @@
 // The data contract of docs/explorer-contract.md, version 1: what the server answers, and what an export carries.
 
-export const VERSION = 1;
-
 export type Kind = "encoder-decoder" | "decoder" | "encoder";
 export type Phase = "input" | "encoder" | "decoder" | "output";
 export type Side = "source" | "target";
@@ -66,7 +64,7 @@ export interface Step {
   why: string;
   layer: number | null;
   ids: Side | null;
-  guess: { question: string; answer: Side; tensor: string; row: number } | null;
+  guess: { question: string; tensor: string; row: number } | null;
   caution: string;
 }
 
@@ -93,6 +91,7 @@ export interface Walk {
   target: Token[] | null;
   vocabulary: string[] | null;
   written: string | null;
+  n_cut: number;
   tensors: Record<string, TensorInfo>;
   machine: Column[];
   steps: Step[];

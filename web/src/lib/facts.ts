@@ -45,7 +45,7 @@ export function peaks(weights: Numbers): { column: number; weight: number }[] {
 export async function facts(
   step: Step,
   load: (name: string) => Promise<Numbers>,
-  given: { rows: Token[]; columns: Token[]; activation: string; head: number },
+  given: { rows: Token[]; activation: string; head: number },
 ): Promise<string[]> {
   const of = (ending: string): string | undefined => step.panels.find((one) => one.tensor.endsWith(ending))?.tensor;
   const hidden = of("ffn.hidden");

@@ -19,6 +19,25 @@ export class Numbers {
   }
 }
 
+/** A matrix of which only the first and the last columns were asked for; the others are NaN. */
+export class Edges extends Numbers {
+  constructor(
+    shape: number[],
+    private readonly first: Numbers,
+    private readonly last: Numbers,
+  ) {
+    super(shape, new Float32Array());
+  }
+
+  override at(...index: number[]): number {
+    const column = index.at(-1)!;
+    const leading = index.slice(0, -1);
+    if (column < this.first.shape.at(-1)!) return this.first.at(...leading, column);
+    const start = this.shape.at(-1)! - this.last.shape.at(-1)!;
+    return column < start ? NaN : this.last.at(...leading, column - start);
+  }
+}
+
 export function product(sizes: number[]): number {
   return sizes.reduce((all, size) => all * size, 1);
 }

@@ -12,7 +12,7 @@ export interface Term {
   label: string; // what the term is of
 }
 
-/** A row or a column of a tensor that the cell was made of: "" as an index stands for the whole axis. */
+/** A row, a column or a cell that the cell was made of: null as an index stands for the whole axis. */
 export interface Lit {
   tensor: string;
   index: (number | null)[];

@@ -12,6 +12,7 @@ export interface Source {
   tensor(input: Input, name: string, at?: string): Promise<Numbers>;
   parameter(input: Input, name: string, at?: string): Promise<Numbers>;
   shapes(run: number, nSource: number, nTarget: number): Promise<Record<string, number[]>>;
+  names(run: number, start: number, stop: number): Promise<string[]>;
   best(input: Input): Promise<Chance[][]>;
   generation(input: Input, decode: Record<string, unknown>): Promise<Generation>;
   training(run: number): Promise<Training>;
@@ -32,8 +33,8 @@ function fields(input: Input): Record<string, string> {
 /** Asks the server; what was asked before is not asked again. */
 export class Live implements Source {
   readonly live = true;
-  private readonly known = new Map<string, Promise<unknown>>();
-  private static readonly most = 400; // answers that are kept
+  private readonly known = new Map<string, { made: Promise<unknown>; bytes: number }>();
+  private static readonly room = 64 * 2 ** 20; // bytes of answers that are kept
 
   about = (): Promise<About> => this.json("about", {});
   walk = (input: Input): Promise<Walk> => this.json("walk", fields(input));
@@ -41,6 +42,9 @@ export class Live implements Source {
   teaching = (input: Input): Promise<Teaching> => this.json("teaching", fields(input));
   training = (run: number): Promise<Training> => this.json("training", { run: String(run) });
   parameters = (run: number): Promise<Parameters> => this.json("parameters", { run: String(run) });
+
+  names = (run: number, start: number, stop: number): Promise<string[]> =>
+    this.json("names", { run: String(run), start: String(start), stop: String(stop) });
 
   shapes = (run: number, nSource: number, nTarget: number): Promise<Record<string, number[]>> =>
     this.json("shapes", { run: String(run), n_source: String(nSource), n_target: String(nTarget) });
@@ -60,20 +64,25 @@ export class Live implements Source {
   };
 
   private json<T>(what: string, values: Record<string, string>): Promise<T> {
-    return this.once(what, values, async (answer) => (await answer.json()) as T);
+    return this.once(what, values, async (answer) => {
+      const text = await answer.text();
+      return [JSON.parse(text) as T, 2 * text.length];
+    });
   }
 
   private numbers(what: string, values: Record<string, string>): Promise<Numbers> {
     return this.once(what, values, async (answer) => {
       const shape = (answer.headers.get("X-Shape") ?? "").split(",").map(Number);
-      return new Numbers(shape, decoded(await answer.arrayBuffer()));
+      const bytes = await answer.arrayBuffer();
+      return [new Numbers(shape, decoded(bytes)), bytes.byteLength];
     });
   }
 
-  private once<T>(what: string, values: Record<string, string>, read: (answer: Response) => Promise<T>): Promise<T> {
+  private once<T>(what: string, values: Record<string, string>, read: (answer: Response) => Promise<[T, number]>): Promise<T> {
     const address = `api/${what}?${new URLSearchParams(values)}`;
     const before = this.known.get(address);
-    if (before) return before as Promise<T>;
+    if (before) return before.made as Promise<T>;
+    const kept = { made: Promise.resolve() as Promise<unknown>, bytes: 0 };
     const made = (async () => {
       let answer: Response;
       try {
@@ -82,15 +91,26 @@ export class Live implements Source {
         throw new Refused("the explorer's server does not answer: is it still running?");
       }
       if (!answer.ok) throw new Refused(await answer.text());
-      return read(answer);
+      const [value, bytes] = await read(answer);
+      kept.bytes = bytes + 200;
+      this.forget();
+      return value;
     })();
     made.catch(() => this.known.delete(address));
-    this.known.set(address, made);
-    for (const oldest of this.known.keys()) {
-      if (this.known.size <= Live.most) break;
-      this.known.delete(oldest);
-    }
+    kept.made = made;
+    this.known.set(address, kept);
     return made;
+  }
+
+  /** Lets the oldest answers go when there is no more room. */
+  private forget(): void {
+    let all = 0;
+    for (const one of this.known.values()) all += one.bytes;
+    for (const [address, one] of this.known) {
+      if (all <= Live.room) return;
+      all -= one.bytes;
+      this.known.delete(address);
+    }
   }
 }
 
@@ -109,6 +129,7 @@ export interface Pack {
 /** Reads what an exported file carries: one input of one run. */
 export class Packed implements Source {
   readonly live = false;
+  private readonly unpacked = new Map<object, Numbers>();
 
   constructor(readonly pack: Pack) {}
 
@@ -117,6 +138,7 @@ export class Packed implements Source {
   parameters = async (): Promise<Parameters> => this.pack.parameters;
   positions = async (): Promise<Positions> => this.pack.positions;
   shapes = (): Promise<Record<string, number[]>> => this.absent("another run");
+  names = (): Promise<string[]> => this.absent("a large vocabulary");
   generation = (): Promise<Generation> => this.absent("writing another text");
   training = (): Promise<Training> => this.absent("how the run learned");
   teaching = (): Promise<Teaching> => this.absent("how the run learned");
@@ -129,8 +151,13 @@ export class Packed implements Source {
   private async part(all: Pack["tensors"], name: string, at: string): Promise<Numbers> {
     const found = all[name];
     if (!found) throw new Refused(`this file does not carry ${name}; the live explorer does`);
-    const bytes = Uint8Array.from(atob(found.data), (letter) => letter.charCodeAt(0));
-    return part(new Numbers(found.shape, decoded(bytes.buffer)), at);
+    let whole = this.unpacked.get(found);
+    if (!whole) {
+      const bytes = Uint8Array.from(atob(found.data), (letter) => letter.charCodeAt(0));
+      whole = new Numbers(found.shape, decoded(bytes.buffer));
+      this.unpacked.set(found, whole);
+    }
+    return part(whole, at);
   }
 
   private absent(what: string): Promise<never> {

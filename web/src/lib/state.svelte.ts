@@ -2,9 +2,8 @@
 
 import type { About, Block, Chance, Input, RunInfo, Step, TensorInfo, Token, Walk } from "./contract";
 import type { Theme } from "./colour";
-import { names } from "./format";
-import type { Numbers } from "./numbers";
-import { product } from "./numbers";
+import { names, token } from "./format";
+import { Edges, type Numbers, product } from "./numbers";
 import type { Proof } from "./prove";
 import { prove } from "./prove";
 import type { Source } from "./source";
@@ -24,7 +23,12 @@ export interface Cell {
   index: number[];
 }
 
-const WHOLE = 2_500_000; // numbers; a larger tensor is asked for head by head
+const WHOLE = 2_500_000; // numbers; a larger tensor is asked for in parts
+const EDGE = 64; // columns at each end of a matrix that is too wide
+
+function isInside(index: number[], shape: number[]): boolean {
+  return index.length === shape.length && index.every((place, i) => Number.isInteger(place) && place >= 0 && place < shape[i]!);
+}
 
 class App {
   source!: Source;
@@ -39,6 +43,7 @@ class App {
   proof = $state.raw<Proof | null>(null);
   theme = $state<Theme>("light");
   trouble = $state("");
+  unproved = $state(""); // why the cell that is locked cannot be proved
   busy = $state(false);
 
   /** A larger run of the same kind, and its shapes for the same lengths. */
@@ -72,7 +77,7 @@ class App {
       this.place = Math.max(0, id === undefined ? 0 : walk.steps.findIndex((one) => one.id === id));
       if (this.head !== null) this.head = Math.min(this.head, this.heads - 1);
       await this.pick(stays ? cell : null);
-      await this.lookBeside();
+      await Promise.all([this.lookBeside(turn), this.lookUpNames(turn)]);
       if ("probabilities" in walk.tensors) {
         const best = await this.source.best(input);
         if (turn === this.turn) this.best = best;
@@ -86,18 +91,34 @@ class App {
     }
   }
 
-  private async lookBeside(): Promise<void> {
+  private async lookBeside(turn: number): Promise<void> {
     this.beside = null;
     const own = this.run!;
-    const larger = this.about!.runs.find((one) => one.kind === own.kind && one.config.d_model > own.config.d_model);
-    if (!larger) return;
+    const larger = this.about!.runs.filter((one) => one.config.d_model > own.config.d_model);
+    const chosen = larger.find((one) => one.kind === own.kind) ?? larger[0];
+    if (!chosen) return;
+    const n = [this.walk!.source?.length, this.walk!.target?.length];
     try {
-      const shapes = await this.source.shapes(larger.id, this.walk!.source?.length ?? 1, this.walk!.target?.length ?? 1);
-      this.beside = { name: larger.name, shapes };
+      const shapes = await this.source.shapes(chosen.id, n[0] ?? n[1] ?? 1, n[1] ?? n[0] ?? 1);
+      if (turn === this.turn) this.beside = { name: chosen.name, shapes };
     } catch {
       // it reads no text as long as this one: there is nothing to set beside
     }
   }
+
+  /** The names of the first and last tokens of a vocabulary that is too large to be sent whole. */
+  private async lookUpNames(turn: number): Promise<void> {
+    this.edgeNames = null;
+    const n = this.walk!.tensors.logits?.shape.at(-1) ?? 0;
+    if (this.walk!.vocabulary || !this.run!.writes || !this.source.live) return;
+    const [first, last] = await Promise.all([this.source.names(this.run!.id, 0, EDGE), this.source.names(this.run!.id, n - EDGE, n)]);
+    const names: string[] = [];
+    first.forEach((name, i) => (names[i] = token(name)));
+    last.forEach((name, i) => (names[n - EDGE + i] = token(name)));
+    if (turn === this.turn) this.edgeNames = names;
+  }
+
+  private edgeNames = $state.raw<string[] | null>(null);
 
   go(place: number): void {
     const last = (this.walk?.steps.length ?? 1) - 1;
@@ -114,37 +135,49 @@ class App {
 
   /** Locks a cell and computes it again; null frees it. */
   async pick(cell: Cell | null): Promise<void> {
-    this.cell = cell;
+    const pick = ++this.picks;
     this.proof = null;
-    if (!cell) return;
-    const info = this.walk!.tensors[cell.tensor]!;
+    this.unproved = "";
+    const info = cell && this.walk!.tensors[cell.tensor];
+    this.cell = info && isInside(cell.index, info.shape) ? cell : null;
+    if (!cell || !info || !this.cell) return;
+    const { input } = this;
     try {
       const at = cell.index.join(",");
-      const stored = (await this.source.tensor(this.input, cell.tensor, at)).values[0]!;
+      const stored = (await this.source.tensor(input, cell.tensor, at)).values[0]!;
       const shown = this.shown.get(cell.tensor);
+      const seen = shown && product(shown.shape) === product(info.shape) ? shown.at(...cell.index) : NaN;
       const proof = await prove({
         name: cell.tensor, info, index: cell.index,
-        // what stands on the screen is what is proved
-        stored: shown && product(shown.shape) === product(info.shape) ? shown.at(...cell.index) : stored,
-        tensor: (name, part) => this.source.tensor(this.input, name, part),
-        weight: (name, part) => this.source.parameter(this.input, name, part),
+        stored: Number.isNaN(seen) ? stored : seen, // what stands on the screen is what is proved
+        tensor: (name, part) => this.source.tensor(input, name, part),
+        weight: (name, part) => this.source.parameter(input, name, part),
         tokens: this.tokensOf(cell.tensor),
       });
-      if (this.cell === cell) this.proof = proof;
+      if (pick === this.picks) this.proof = proof;
     } catch (error) {
-      if (this.cell === cell) this.trouble = (error as Error).message;
+      if (pick === this.picks) this.unproved = (error as Error).message;
     }
   }
 
   private turn = 0; // of the inputs that were asked for
+  private picks = 0; // of the cells that were locked or freed
   private readonly shown = new Map<string, Numbers>();
 
-  /** Loads a tensor whole, or of a large one the head that is looked at. */
+  /** Loads a tensor whole; of a large one the head that is looked at, or the columns at both ends. */
   async load(name: string): Promise<Numbers> {
     const info = this.walk!.tensors[name]!;
-    const whole = product(info.shape) <= WHOLE;
-    const found = await this.source.tensor(this.input, name, whole ? "" : this.region(info));
-    this.shown.set(name, found);
+    const { input } = this;
+    const ask = (at: string): Promise<Numbers> => this.source.tensor(input, name, at);
+    let found: Numbers;
+    if (product(info.shape) <= WHOLE) found = await ask("");
+    else if (info.axes.includes("H") || info.axes.includes("G")) found = await ask(this.region(info));
+    else {
+      const n = info.shape.at(-1)!;
+      const leading = ":,".repeat(info.shape.length - 1);
+      found = new Edges(info.shape, ...(await Promise.all([ask(`${leading}0:${EDGE}`), ask(`${leading}${n - EDGE}:${n}`)])));
+    }
+    if (input === this.input) this.shown.set(name, found);
     return found;
   }
 
@@ -172,10 +205,17 @@ class App {
 
   /** The names of the places along an axis of a tensor, where they have names. */
   places(tensor: string, axis: string): string[] | undefined {
-    if (axis === "V" || axis === "C") return this.walk?.vocabulary ?? undefined;
+    if (axis === "V" || axis === "C") return this.walk?.vocabulary ?? this.edgeNames ?? undefined;
     if (axis === "T") return names(this.tokensOf(tensor));
     if (axis !== "S") return undefined;
     return names(tensor.includes("cross_attention") ? (this.walk?.source ?? []) : this.tokensOf(tensor));
+  }
+
+  /** Which places along an axis are special tokens. */
+  marks(tensor: string, axis: string): boolean[] | undefined {
+    if (axis !== "T" && axis !== "S") return undefined;
+    const tokens = axis === "S" && tensor.includes("cross_attention") ? (this.walk?.source ?? []) : this.tokensOf(tensor);
+    return tokens.map((one) => one.special);
   }
 
   block(): Block | null {
@@ -199,6 +239,15 @@ class App {
     return `#${values}`;
   }
 
+  /** Waits for a text of a run. */
+  empty(run: number): void {
+    this.turn++;
+    this.input = { run, source: "", target: null, snapshot: null };
+    this.walk = null;
+    this.trouble = "";
+    this.busy = false;
+  }
+
   async restore(hash: string): Promise<void> {
     const values = new URLSearchParams(hash.replace(/^#/, ""));
     const runs = this.about!.runs;
@@ -212,11 +261,7 @@ class App {
       run, source: values.get("source") ?? runs[run]!.example, target: values.get("target"),
       snapshot: snapshot === null ? null : Number(snapshot),
     };
-    if (!input.source) {
-      this.input = input;
-      this.trouble = "";
-      return;
-    }
+    if (!input.source) return this.empty(run);
     const opened = await this.open(input, values.get("step") ?? undefined);
     const [tensor, index] = (values.get("cell") ?? "").split("@");
     if (opened && tensor && index && tensor in this.walk!.tensors) await this.pick({ tensor, index: index.split(",").map(Number) });

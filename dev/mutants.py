@@ -147,6 +147,8 @@ MUTANTS = [
     Mutant("every added vector is a bias", "verification/units.py", "if fits and _comes_from(unit.operation, found[i].operation.index, operations):", "if fits:", OF_VERIFYING),
     Mutant("a mapping is not heeded", "verification/ours.py", "found.places.update(self.fixed)", "pass", OF_VERIFYING),
     Mutant("a dead encoder is aligned", "verification/changes.py", "shorter_encoder(0, normed=False)(model)", "pass", OF_VERIFYING),
+    Mutant("the first way of a deviation is the only one", "verification/search.py", "if other is not way:", "if False:", OF_VERIFYING),
+    Mutant("gate and branch are told apart by their names", "verification/compare.py", 'cause.name == "activation-missing"', "False", OF_VERIFYING),
     Mutant("all weights are used", "verification/compare.py", "used[use.places.ravel()] = True", "used[:] = True", OF_VERIFYING),
     Mutant("what goes into a formula is its place", "verification/compare.py", "if one.index not in known][:NEXT]", "if one.index >= 0][:NEXT]", OF_VERIFYING),
 ]  # fmt: skip

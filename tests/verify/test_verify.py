@@ -73,11 +73,22 @@ def test_a_right_model_is_equal(style: str, config: str) -> None:
     assert max(found.differences.values()) <= 1e-9
 
 
-@pytest.mark.parametrize(("style", "bug", "config"), random.Random(1).sample(CASES, 16))
+# a dead encoder whose parts might be looked for; two branches that nothing tells apart
+SUBTLE = [("stacked", "cross_reads_decoder", "PRE"), ("annotated", "ffn_activation_missing", "MODERN")]
+
+
+@pytest.mark.parametrize(("style", "bug", "config"), [*random.Random(1).sample(CASES, 16), *SUBTLE])
 def test_a_sample_of_bugs(style: str, bug: str, config: str) -> None:
     found = report(style, config, bug)
     assert is_named(found, bug, config), str(found)
     assert len(found.causes) == 1
+
+
+def test_another_way_of_what_is_already_there() -> None:
+    """Its first way has the same parts, and other numbers."""
+    found = report("stacked", "PAPER", "cross_reads_decoder", "pre_for_post")
+    assert names(found) == {"cross-reads-decoder", "pre-for-post"}
+    assert found.explained
 
 
 @pytest.mark.long

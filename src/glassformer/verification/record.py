@@ -229,8 +229,10 @@ def _is_view(func: Any) -> bool:
 
 
 def _line() -> str:
-    """Return where the user's code is: the innermost frame that is neither PyTorch's nor ours."""
+    """Return where the user's code is: the innermost frame that is not PyTorch's, unless that is ours, the caller."""
     frame: FrameType | None = sys._getframe(2)
-    while frame is not None and frame.f_code.co_filename.startswith((TORCH, OWN)):
+    while frame is not None and frame.f_code.co_filename.startswith((TORCH, __file__)):
         frame = frame.f_back
-    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}" if frame else ""
+    if frame is None or frame.f_code.co_filename.startswith(OWN):
+        return ""  # a module of PyTorch's as it comes
+    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"

@@ -1,6 +1,6 @@
 """What the page is told: the model's own numbers, for every kind of model, and a sentence where something is wrong."""
 
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -212,6 +212,19 @@ def test_many_at_once(toy: Shelved) -> None:
                     for step in one.result()["steps"]
                 ]
                 np.testing.assert_allclose(logits, right[0], atol=1e-4)
+
+
+def test_they_take_turns(toy: Shelved) -> None:
+    """What runs the model waits for what else does."""
+    with ThreadPoolExecutor(3) as pool:
+        with toy.lock:
+            asked = [
+                pool.submit(generation.generation, toy, REQUEST, {"beam_size": 1}),
+                pool.submit(learning.teaching, toy, REQUEST),
+                pool.submit(api.tensor, toy, api.Request("j j i"), "memory"),
+            ]
+            assert not wait(asked, timeout=1).done
+        assert all(one.result() is not None for one in asked)
 
 
 def test_the_end_of_a_learned_table(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ WAVES = {
     "halves": "all sines on the left, all cosines on the right",
     "tensor2tensor": "all sines on the left, all cosines on the right",
 }
+Side = Literal["encoder", "decoder"]
 Phase = Literal["input", "encoder", "decoder", "output"]
 
 
@@ -57,24 +58,23 @@ class _Walk:
         self.config = config
 
     def steps(self) -> Iterator[Step]:
-        config, x = self.config, ""
-        if config.has_encoder:
-            yield from self._input("encoder")
-            x = f"encoder.embedding.{'normed' if config.norm.embedding else 'positioned'}"
-            for i in range(config.n_encoder_layers or 0):
-                yield from self._layer("encoder", i, x)
-                x = f"encoder.layers.{i}.output"
-            yield from self._end("encoder", x)
-        if config.has_decoder:
-            yield from self._input("decoder")
-            x = f"decoder.embedding.{'normed' if config.norm.embedding else 'positioned'}"
-            for i in range(config.n_decoder_layers or 0):
-                yield from self._layer("decoder", i, x)
-                x = f"decoder.layers.{i}.output"
-            yield from self._end("decoder", x)
+        config = self.config
+        sides: tuple[tuple[Side, int | None], ...] = (
+            ("encoder", config.n_encoder_layers),
+            ("decoder", config.n_decoder_layers),
+        )
+        for side, n_layers in sides:
+            if n_layers is None:
+                continue
+            yield from self._input(side)
+            x = f"{side}.embedding.{'normed' if config.norm.embedding else 'positioned'}"
+            for i in range(n_layers):
+                yield from self._layer(side, i, x)
+                x = f"{side}.layers.{i}.output"
+            yield from self._end(side, x)
         yield from self._output()
 
-    def _input(self, side: Literal["encoder", "decoder"]) -> Iterator[Step]:
+    def _input(self, side: Side) -> Iterator[Step]:
         config, name = self.config, f"{side}.embedding"
         second = side == "decoder" and config.has_encoder
         phase: Phase = "decoder" if second else "input"
@@ -149,7 +149,7 @@ class _Walk:
             panels.append(Panel(f"{name}.positioned", "sum"))
             yield Step(f"{name}.positioned", title, phase, block, tuple(panels), why)
 
-    def _layer(self, side: Literal["encoder", "decoder"], i: int, x: str) -> Iterator[Step]:
+    def _layer(self, side: Side, i: int, x: str) -> Iterator[Step]:
         name = f"{side}.layers.{i}"
         cross = side == "decoder" and self.config.has_encoder
         for sublayer in ("self_attention", *(("cross_attention",) if cross else ()), "ffn"):
@@ -190,7 +190,7 @@ class _Walk:
                 )  # fmt: skip
                 x = f"{residual}.normed"
 
-    def _attention(self, side: Literal["encoder", "decoder"], i: int, sublayer: str) -> Iterator[Step]:
+    def _attention(self, side: Side, i: int, sublayer: str) -> Iterator[Step]:
         config, name = self.config, f"{side}.layers.{i}.{sublayer}"
         cross, causal = sublayer == "cross_attention", side == "decoder" and sublayer == "self_attention"
         h, g, k = config.n_heads, config.kv_heads, config.d_k
@@ -244,7 +244,7 @@ class _Walk:
             i + 1,
         )
 
-    def _ffn(self, side: Literal["encoder", "decoder"], i: int) -> Step:
+    def _ffn(self, side: Side, i: int) -> Step:
         config, name = self.config, f"{side}.layers.{i}.ffn"
         d, f = config.d_model, config.d_ff
         names = {"relu": "ReLU", "silu": "SiLU", "gelu": "GELU", "gelu-tanh": "GELU"}
@@ -261,7 +261,7 @@ class _Walk:
         panels += [Panel(f"{name}.hidden", "hidden"), Panel(f"{name}.projected", "times W_2")]
         return Step(f"{name}.projected", "Feed-forward network", side, name, tuple(panels), why, i + 1)
 
-    def _end(self, side: Literal["encoder", "decoder"], x: str) -> Iterator[Step]:
+    def _end(self, side: Side, x: str) -> Iterator[Step]:
         if self.config.final_norm:
             yield Step(
                 f"{side}.output",

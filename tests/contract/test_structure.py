@@ -13,7 +13,7 @@ MODULES = sorted(path for path in SOURCE.rglob("*.py"))
 
 # each folder's modules in their order: a module imports from lower levels, or from earlier modules of its own folder
 LEVELS: list[dict[str, tuple[str, ...]]] = [
-    {"errors": ()},
+    {"errors": (), "kernels": ()},
     {"config": ("model", "data", "train", "run", "files", "comments"), "files": ()},
     {
         "model": ("tap", "dropout", "cache", "position", "attention", "layer", "transformer"),

@@ -86,9 +86,10 @@ def test_both_ways_of_attention_have_one_gradient() -> None:
         assert (explicit - fused).abs().max() <= 1e-5
 
 
-def test_bfloat16_has_the_gradient_of_float32() -> None:
-    """On a CPU the fused kernel's backward pass is slow in bfloat16, and attention goes the other way."""
-    attention = MultiHeadAttention(decoder(n_kv_heads=2))
+@pytest.mark.parametrize("n_kv_heads", [None, 2], ids=["its-own-keys", "shared-keys"])
+def test_bfloat16_has_the_gradient_of_float32(n_kv_heads: int | None) -> None:
+    """On a CPU the fused kernel's backward pass is slow in bfloat16, and attention goes other ways."""
+    attention = MultiHeadAttention(decoder(n_kv_heads=n_kv_heads))
     x = torch.randn(8, 5, 16)
     is_real = torch.arange(5) < torch.randint(1, 6, (8, 1))
     mask = attention_mask(torch.zeros(8, 5, dtype=torch.long), 5, is_real, is_causal=True)

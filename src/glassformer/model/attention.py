@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from glassformer import kernels
 from glassformer.config.model import ModelConfig
 from glassformer.errors import DataError
 from glassformer.model.cache import KeyValues
@@ -25,14 +26,13 @@ class Mask:
     allowed: Tensor | None
     causal: bool = False
 
-    def dense(self, scores: Tensor) -> Tensor:
-        """Write the flags out for (B, H, T, S) scores."""
+    def dense(self, n_queries: int, n_keys: int, device: torch.device) -> Tensor:
+        """Write the flags out, as (T, S) if `allowed` does not say more."""
         if self.allowed is not None:
             return self.allowed
-        n_queries, n_keys = scores.shape[-2:]
         if self.causal:
-            return causal(n_queries, n_keys, scores.device)  # (T, S)
-        return torch.ones(n_queries, n_keys, dtype=torch.bool, device=scores.device)  # (T, S)
+            return causal(n_queries, n_keys, device)
+        return torch.ones(n_queries, n_keys, dtype=torch.bool, device=device)
 
 
 def causal(n_queries: int, n_keys: int, device: torch.device) -> Tensor:
@@ -119,24 +119,27 @@ class MultiHeadAttention(nn.Module):
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
         """softmax(Q K^T / √d_k) V. A row whose keys are all hidden gives zeros.
 
-        PyTorch's fused kernel, unless somebody watches what it does not show, or its backward pass is the slower way
-        by far: the one thing that is computed in two ways.
+        PyTorch's fused kernel, or ours for training where its backward pass is slow; unless somebody watches what
+        they do not show. It is the one thing that is computed in several ways.
         """
         dropout = self.dropout if self.training else 0.0
         n = len(q) // len(k)  # so many rows side by side read one row of the memory: the beams of one source
-        slow = v.requires_grad and v.dtype == torch.bfloat16 and v.device.type == "cpu"  # 2 to 5 times
-        if not slow and not any(tap.watched for tap in (self.scores, self.scaled, self.masked, self.weights)):
+        n_groups = self.n_heads // self.n_kv_heads
+        watched = any(tap.watched for tap in (self.scores, self.scaled, self.masked, self.weights))
+        slow = v.requires_grad and v.dtype == torch.bfloat16 and v.device.type == "cpu"
+        if slow and not watched and not dropout and n == n_groups == 1:
+            return kernels.Attention.apply(q, k, v, mask.dense(q.shape[2], k.shape[2], q.device))  # type: ignore[no-any-return, no-untyped-call]
+        if not slow and not watched:
             if n > 1:
                 q = q.view(len(k), n, *q.shape[1:]).transpose(1, 2).flatten(2, 3)  # (B, H, n T, K)
-            gqa = self.n_kv_heads != self.n_heads
-            heads = F.scaled_dot_product_attention(q, k, v, mask.allowed, dropout, mask.causal, enable_gqa=gqa)
+            heads = F.scaled_dot_product_attention(q, k, v, mask.allowed, dropout, mask.causal, enable_gqa=n_groups > 1)
             return heads.view(len(k), self.n_heads, n, -1, self.d_k).transpose(1, 2).flatten(0, 1) if n > 1 else heads
         dtype = q.dtype  # in float16 the products overflow before they are scaled; the kernel has float32 inside too
         q, k, v = (x.float() if dtype == torch.float16 else x for x in (q, k, v))
-        k, v = (x.repeat_interleave(n, 0).repeat_interleave(self.n_heads // self.n_kv_heads, 1) for x in (k, v))
+        k, v = (x.repeat_interleave(n, 0).repeat_interleave(n_groups, 1) for x in (k, v))
         scores = self.scores(q @ k.transpose(-2, -1))  # (B, H, T, S)
         scaled = self.scaled(scores / math.sqrt(self.d_k))
-        allowed = mask.dense(scaled)
+        allowed = mask.dense(q.shape[2], k.shape[2], q.device)
         if n > 1 and allowed.ndim == 4:
             allowed = allowed.repeat_interleave(n, dim=0)
         masked = self.masked(scaled.masked_fill(~allowed, -math.inf))

@@ -303,6 +303,25 @@ def test_proof_lights_up(page: Page) -> None:
     assert masked.evaluate("canvas => canvas.toDataURL()") == before
 
 
+def test_the_row_of_the_weight_is_drawn(page: Page, seen: Trace) -> None:
+    """What a product was made of stands over its terms: a row of the tensor, a row of the matrix."""
+    name = "encoder.layers.0.ffn.projected"
+    opened = page.open(source=SOURCE, step=name, cell=f"{name}@0,1,5")
+    opened.locator(".proof .right").wait_for()
+    drawn = opened.locator(".factors-of")
+    assert drawn.locator("code").all_inner_texts() == [
+        "encoder.layers.0.ffn.hidden[0, 1, :]", "encoder.layers.0.ffn.w_2.weight[5, :]",
+    ]  # fmt: skip
+    assert [row.locator("rect").count() for row in drawn.locator("svg").all()] == [256, 256]
+    row = np.asarray(seen["encoder.layers.0.ffn.hidden"].values)[0, 1]
+    assert number(drawn.locator("small").first.inner_text().removeprefix("±")) == pytest.approx(
+        np.abs(row).max(), rel=1e-3
+    )
+    colours = [one.get_attribute("fill") for one in drawn.locator("svg").first.locator("rect").all()]
+    assert len({colour for colour, value in zip(colours, row, strict=True) if value == 0}) == 1
+    assert len(set(colours)) > 2
+
+
 def test_generation(page: Page, toy: Shelved) -> None:
     opened = page.open(source=SOURCE, view="generate")
     for token in ("d", "e", "b", "a", "c", "</s>"):
@@ -436,6 +455,22 @@ def test_links(page: Page) -> None:
     assert "head=3" in opened.url
 
 
+def test_the_block_by_keyboard(page: Page) -> None:
+    """Every number of the block can be reached and proved."""
+    opened = page.open(run="1", source="8 9 =", view="block")
+    name = "decoder.layers.0.ffn.hidden"
+    opened.locator(f'figure.matrix[data-tensor="{name}"] button').first.wait_for()
+    for _ in range(400):
+        opened.keyboard.press("Tab")
+        if opened.evaluate(f"document.activeElement.closest('[data-tensor]')?.dataset.tensor === '{name}'"):
+            break
+    opened.keyboard.press("Enter")
+    opened.locator(".proof .right").wait_for()
+    assert name in opened.locator(".proof .where").inner_text()
+    opened.keyboard.press("Escape")
+    opened.locator(".proof").wait_for(state="detached")
+
+
 @pytest.mark.parametrize("view", VIEWS)
 def test_by_keyboard_alone(page: Page, view: str) -> None:
     """From the top of the page, Tab and arrow keys lead to the view and through it."""
@@ -480,11 +515,23 @@ def test_by_keyboard_alone(page: Page, view: str) -> None:
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("view", STATES)
+@pytest.mark.parametrize("view", [*STATES, "proof", "guess", "beam"])
 def test_axe(browser: Any, address: str, view: str, dark: bool) -> None:
     """Nothing serious is found by axe-core."""
     page = Page(browser, address, dark=dark)
-    opened = page.open(**STATES[view], step="encoder.layers.0.self_attention.weights")
+    state = {"step": "encoder.layers.0.self_attention.weights"} | STATES.get(view, {"source": SOURCE})
+    match view:
+        case "proof":
+            page.open(**state, cell="encoder.layers.0.self_attention.weights@0,0,1,2").locator(
+                ".proof .right"
+            ).wait_for()
+        case "guess":
+            page.open(**state | {"step": "decoder.layers.1.cross_attention.weights"}).get_by_text("show me").wait_for()
+        case "beam":
+            page.open(**state, view="generate").get_by_role("button", name="beam").click()
+        case _:
+            page.open(**state)
+    opened = page.page
     opened.wait_for_timeout(500)
     page.context.pages[0].evaluate(AXE.read_text(encoding="utf-8"))
     found = opened.evaluate("axe.run().then(found => found.violations)")

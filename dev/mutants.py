@@ -23,6 +23,10 @@ OF_TRAINING = (
     "--ignore", "tests/learn/test_distributed.py",
 )  # fmt: skip
 OF_PROCESSES = ("tests/learn/test_distributed.py",)
+OF_EXPLORING = (
+    "tests/inspect", "tests/explorer/test_api.py", "tests/explorer/test_server.py", "tests/explorer/test_export.py",
+)  # fmt: skip
+OF_KERNELS = ("tests/test_kernels.py",)
 OF_VERIFYING = ("tests/verify/test_ready_made.py", "tests/verify")
 
 
@@ -56,7 +60,7 @@ MUTANTS = [
     Mutant("no 1/√d_k on the explicit path", "model/attention.py", "scores / math.sqrt(self.d_k)", "scores * 1.0"),
     Mutant("keys not rotated", "model/attention.py", "self.rotated_k(rotation.turn(k))", "self.rotated_k(k)"),
     # beyond the seven that an encoder–decoder is known for
-    Mutant("key and value heads repeated in the wrong order", "model/attention.py", ".repeat_interleave(self.n_heads // self.n_kv_heads, 1)", ".repeat(1, self.n_heads // self.n_kv_heads, 1, 1)"),
+    Mutant("key and value heads repeated in the wrong order", "model/attention.py", ".repeat_interleave(n_groups, 1)", ".repeat(1, n_groups, 1, 1)"),
     Mutant("NaN in a row without keys", "model/attention.py", "masked.masked_fill(empty, 0.0).softmax(dim=-1).masked_fill(empty, 0.0)", "masked.softmax(dim=-1)"),
     Mutant("dropout outside training", "model/dropout.py", "not self.training or ", ""),
     Mutant("padding counts as a position", "model/position.py", "(is_real.cumsum(1) - 1).clamp(min=0)", "(is_real.long() * 0 + 1).cumsum(1) - 1"),
@@ -151,6 +155,26 @@ MUTANTS = [
     Mutant("gate and branch are told apart by their names", "verification/compare.py", 'cause.name == "activation-missing"', "False", OF_VERIFYING),
     Mutant("all weights are used", "verification/compare.py", "used[use.places.ravel()] = True", "used[:] = True", OF_VERIFYING),
     Mutant("what goes into a formula is its place", "verification/compare.py", "if one.index not in known][:NEXT]", "if one.index >= 0][:NEXT]", OF_VERIFYING),
+    # on a CPU
+    Mutant("keys that nobody may see count", "kernels.py", "F.pad(~allowed, (0, more), value=True)", "F.pad(~allowed, (0, more), value=False)", OF_KERNELS),
+    Mutant("a row that sees nothing is NaN", "kernels.py", "if empty.any():", "if False:", OF_KERNELS),
+    Mutant("the gradient of QK is not scaled", "kernels.py", "of_scores.mul_(q.shape[-1] ** -0.5).to", "of_scores.to", OF_KERNELS),
+    Mutant("softmax has the gradient of exp", "kernels.py", "product.sub_(weights * product.sum(dim=-1, keepdim=True))", "product", OF_KERNELS),
+    Mutant("the label's share is not smoothed", "kernels.py", "p.new_full(at.shape, smoothing - 1)", "p.new_full(at.shape, -1.0)", OF_KERNELS),
+    Mutant("ignored rows teach", "kernels.py", "rows.index_fill_(0, ignored.nonzero()[:, 0], 0.0)", "pass", OF_KERNELS),
+    Mutant("what is kept is not scaled", "kernels.py", "kept.mul_(LEVELS / (LEVELS - dropped))", "kept", OF_KERNELS),
+    # see through it
+    Mutant("the origin of scaled scores says 1", "inspect/origin.py", 'settings={"factor": k**-0.5}', 'settings={"factor": 1.0}', OF_EXPLORING),
+    Mutant("shared heads are not told", "inspect/origin.py", "config.n_heads // config.kv_heads", "1", OF_EXPLORING),
+    Mutant("cross-attention reads the target", "inspect/origin.py", '"memory" if sublayer == "cross_attention" else entered', "entered", OF_EXPLORING),
+    Mutant("bias left out", "inspect/origin.py", 'if bias else (f"{name}.weight",)', 'if not bias else (f"{name}.weight",)', OF_EXPLORING),
+    Mutant("other pages are answered", "explorer/server.py", 'if strange or (origin is not None and origin != b"http://" + host):', "if strange:", OF_EXPLORING),
+    Mutant("a snapshot shows another's tensors", "explorer/shelf.py", "self._tensors.get((snapshot, read, group), made)", "self._tensors.get((read, group), made)", OF_EXPLORING),
+    Mutant("a snapshot writes what another wrote", "explorer/shelf.py", "self._inputs.get((source, target, snapshot)", "self._inputs.get((source, target)", OF_EXPLORING),
+    Mutant("a part past the end", "explorer/api.py", "if not 0 <= first < last <= size or", "if not 0 <= first < last or", OF_EXPLORING),
+    Mutant("the end token is text", "explorer/generation.py", "kept = ids[:-1] if ended else ids", "kept = ids", OF_EXPLORING),
+    Mutant("chances that do not sum to 1", "explorer/generation.py", "float(drawn[i] / total)", "float(drawn[i])", OF_EXPLORING),
+    Mutant("a text that ends the script", "explorer/export.py", '.replace("<", "\\\\u003c")', "", OF_EXPLORING),
 ]  # fmt: skip
 
 

@@ -46,6 +46,8 @@ def save_tensors(tensors: Mapping[str, Tensor], path: Path, notes: Mapping[str, 
 def load_weights(model: nn.Module, path: Path) -> dict[str, str]:
     """Fill a model with the weights of a file, all or none of them; return the file's notes.
 
+    Where all of them have one precision, such as bfloat16, the model has it too.
+
     Raises:
         CheckpointError: The file is missing or damaged, or its tensors are not those of the model.
 
@@ -67,6 +69,9 @@ def load_weights(model: nn.Module, path: Path) -> dict[str, str]:
     extra = sorted(tensors.keys() - parameters.keys())
     if extra:
         raise CheckpointError(f"{path} holds {extra[0]}, which the model does not have: it belongs to another model")
+    dtypes = {tensor.dtype for tensor in tensors.values()}
+    if len(dtypes) == 1:
+        model.to(dtypes.pop())
     fill(model, tensors)
     return notes
 

@@ -18,11 +18,12 @@ from typing import Any, overload
 import torch
 from torch import Tensor
 
-from glassformer.checkpoint import load_weights
-from glassformer.config.files import load_config, with_decode
+from glassformer.checkpoint import load_weights, save_tensors
+from glassformer.config.files import dump, load_config, with_decode
 from glassformer.config.run import Config
 from glassformer.data.batch import pad
 from glassformer.errors import CheckpointError, ConfigError, DataError, DecodingError
+from glassformer.files import write_text
 from glassformer.inspect.trace import Trace, trace
 from glassformer.model.transformer import Transformer
 from glassformer.text.tokenizer import Tokenizer
@@ -285,7 +286,7 @@ class Run:
 
 
 def load(directory: str | Path, *, device: str = "cpu") -> Run:
-    """Open a finished run.
+    """Open a finished run. Its model has the precision of the weights on disk.
 
     Args:
         directory: Where it is.
@@ -319,6 +320,31 @@ def load(directory: str | Path, *, device: str = "cpu") -> Run:
     return Run(config, _laid_out(model.to(device)), vocabularies, notes)
 
 
+def save(run: Run, directory: str | Path, *, dtype: torch.dtype | None = None) -> None:
+    """Write a model that was not trained here as a run.
+
+    Args:
+        run: What to write.
+        directory: Where to; there may be no run.
+        dtype: Of the weights on disk, and of the model when it is loaded; None: as it is.
+
+    Raises:
+        CheckpointError: The directory is in use, or cannot be written.
+
+    """
+    files = RunFiles(directory)
+    if any(path.exists() for path in files.own()):
+        raise CheckpointError(f"{directory} holds a run, which is never written over; choose another name")
+    try:
+        files.directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CheckpointError(f"cannot make the directory {directory}: {error.strerror}") from error
+    write_text(files.config, dump(run.config))
+    run.vocabularies.save(files.directory)
+    tensors = {name: p.detach() for name, p in run.model.named_parameters()}
+    save_tensors({name: p if dtype is None else p.to(dtype) for name, p in tensors.items()}, files.weights, run.notes)
+
+
 def load_vocabularies(files: RunFiles, config: Config) -> Vocabularies:
     """Read the vocabularies of a run.
 
@@ -332,7 +358,8 @@ def load_vocabularies(files: RunFiles, config: Config) -> Vocabularies:
         (config.model.source_vocabulary, found.source),
         (config.model.target_vocabulary, found.target),
     ):
-        if size not in (None, tokenizer.size):
+        # of a model from elsewhere, the last rows may be no token's
+        if size is not None and (tokenizer.size > size or (tokenizer.size < size and config.data is not None)):
             raise CheckpointError(
                 f"the vocabulary of {files.directory} has {tokenizer.size} tokens, but its model was built for {size}"
             )

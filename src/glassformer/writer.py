@@ -72,19 +72,25 @@ class Scored:
         return perplexity(self.log_probability, n) if n else 1.0
 
 
-def read(text: str, tokenizer: Tokenizer, longest: int | None, *, truncate: bool = False) -> tuple[list[int], int]:
+def read(
+    text: str, tokenizer: Tokenizer, longest: int | None, *, truncate: bool = False, framed: bool = True
+) -> tuple[list[int], int]:
     """Return the ids of a text, none for a blank one, and how many were cut off at the end of the learned positions.
+
+    `framed`: between the tokens of the vocabulary's template, as an encoder reads it.
 
     Raises:
         DataError: The vocabulary cannot read it; or it is too long, and may not be cut.
 
     """
     ids = tokenizer.encode(text) if text.strip() else []
-    if longest is None or len(ids) <= longest:
-        return ids, 0
-    if not truncate:
-        raise DataError(f"the text has {len(ids)} tokens, but the model's learned positions end after {longest}")
-    return ids[:longest], len(ids) - longest
+    n_cut, frame = 0, len(tokenizer.framed([])) if framed else 0
+    if longest is not None and len(ids) + frame > longest:
+        if not truncate:
+            n = len(ids) + frame
+            raise DataError(f"the text has {n} tokens, but the model's learned positions end after {longest}")
+        ids, n_cut = ids[: longest - frame], len(ids) + frame - longest
+    return tokenizer.framed(ids) if framed and ids else ids, n_cut
 
 
 def _named(what: str, function: Callable[[str], Result], text: str) -> Result:
@@ -158,7 +164,8 @@ class Writer:
         start, room = self._start, self._longest_source
         if not self.has_source and room is not None:
             room -= len(start)
-        ids, n_cut = read(text, self.source_tokenizer, room, truncate=self.truncate and self.has_source)
+        truncate = self.truncate and self.has_source
+        ids, n_cut = read(text, self.source_tokenizer, room, truncate=truncate, framed=self.has_source)
         begun = _named("the prefix", self.tokenizer.encode, prefix)
         self.rules.check(begun, self.tokenizer.tokens(begun))
         first = start if self.has_source else [*start, *ids] if ids else []

@@ -17,7 +17,7 @@ LEVELS: list[dict[str, tuple[str, ...]]] = [
     {"config": ("model", "data", "train", "run", "files", "comments"), "files": ()},
     {
         "model": ("tap", "dropout", "cache", "position", "attention", "layer", "transformer"),
-        "text": ("lines", "tokenizer", "vocabularies", "sentencepiece", "learn"),
+        "text": ("lines", "tokenizer", "chat", "vocabularies", "sentencepiece", "learn"),
     },
     {
         "data": ("batch", "tasks", "store", "examples", "plan", "feed", "catalogues", "readers", "corpus", "findings", "doctor"),
@@ -40,11 +40,16 @@ LEVELS: list[dict[str, tuple[str, ...]]] = [
             "theirs", "report", "mapping", "naming", "compare", "training",
         ),
     },
+    {
+        "interop": (
+            "foreign", "layout", "llama", "bert", "marian", "vocabulary", "huggingface", "gguf", "convert",
+        ),
+    },
     {"explorer": ("walk", "machine", "shelf", "api", "generation", "learning", "server", "export")},
     {
         "cli": (
             "show", "lines", "options", "decoding", "progress", "writing", "translate", "generate", "classify", "steps",
-            "score", "evaluate", "trace", "count", "shapes", "positions", "compare", "schedule", "verify", "explore", "new", "check",
+            "score", "evaluate", "trace", "count", "shapes", "positions", "compare", "schedule", "verify", "explore", "convert", "new", "check",
             "train", "demo",
             "main",
         ),
@@ -54,7 +59,7 @@ LEVEL = {folder: level for level, folders in enumerate(LEVELS) for folder in fol
 ORDER = {folder: modules for folders in LEVELS for folder, modules in folders.items()}
 VERBS = (
     "demo", "new", "check", "train", "translate", "generate", "classify", "steps", "score", "evaluate", "trace", "count",
-    "shapes", "positions", "compare", "schedule", "verify", "explore",
+    "shapes", "positions", "compare", "schedule", "verify", "explore", "convert",
 )  # fmt: skip
 FRONT = {("__init__",), ("__main__",)}  # the package's own face may import anything
 

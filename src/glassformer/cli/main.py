@@ -13,6 +13,7 @@ import typer
 from glassformer.cli.check import check
 from glassformer.cli.classify import classify
 from glassformer.cli.compare import compare
+from glassformer.cli.convert import convert
 from glassformer.cli.count import count
 from glassformer.cli.demo import demo
 from glassformer.cli.evaluate import evaluate
@@ -33,7 +34,7 @@ from glassformer.errors import ConfigError, GlassformerError
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
 VERBS = (
     demo, new, check, train, translate, generate, classify, steps, score, evaluate, trace, count, shapes, positions,
-    compare, schedule, verify, explore,
+    compare, schedule, verify, explore, convert,
 )  # fmt: skip
 for verb in VERBS:
     paragraphs = (verb.__doc__ or "").split("\n\n")

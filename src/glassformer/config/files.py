@@ -66,7 +66,7 @@ def parse(text: str, where: str, overrides: Iterable[str] = ()) -> Config:
         raise ConfigError(f"{where} is not valid TOML: {error}") from error
     for override in [overrides] if isinstance(overrides, str) else overrides:
         _apply(values, override)
-    return _validated(values, f"{where}: ")
+    return validated(values, f"{where}: ")
 
 
 def dump(config: Config) -> str:
@@ -87,7 +87,7 @@ def with_decode(config: Config, changes: Mapping[str, Any]) -> Config:
     now, changes = values["decode"], {name: value for name, value in changes.items() if value is not None}
     dropped = _excluded(now, changes)
     values["decode"] = {name: value for name, value in now.items() if name not in dropped} | changes
-    return _validated(values)
+    return validated(values)
 
 
 def differences(one: Config, other: Config, *, table: str = "") -> list[str]:
@@ -124,7 +124,13 @@ def _excluded(now: Mapping[str, Any], changes: Mapping[str, Any]) -> set[str]:
     return excluded
 
 
-def _validated(values: dict[str, Any], where: str = "") -> Config:
+def validated(values: dict[str, Any], where: str = "") -> Config:
+    """Return the configuration that nested tables hold; `where` stands before what is said of a wrong one.
+
+    Raises:
+        ConfigError: A field does not exist, or has a value that it cannot have.
+
+    """
     try:
         return Config.model_validate(values)
     except ValidationError as error:

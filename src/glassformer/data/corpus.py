@@ -322,7 +322,8 @@ class Corpus:
                     raise DataError(f"{example.where}: {error}") from None
             raise
         _count_unknown(counts, side, rows, tokenizer)
-        return rows
+        is_read = side == "source" and self._kind != "decoder"
+        return [tokenizer.framed(row) if row else row for row in rows] if is_read else rows
 
     def _class_ids(self, examples: Sequence[Example], counts: Counter[str]) -> list[list[int]]:
         """Return the number of each one's class; none for a class that the training examples do not have."""

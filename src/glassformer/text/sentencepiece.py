@@ -3,6 +3,7 @@
 import random
 import re
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = 1, 2, 3, 4, 5, 6  # sentencepiece
 UNIGRAM, BPE = 1, 2  # TrainerSpec.ModelType
 BYTE_CUT = r"(?<=<)(?=0x[0-9A-F]{2}>)"  # a text may hold "<0x41>", which is six characters and not that byte
 N_TRIED = 50_000
+LANGUAGE = re.compile(r">>\w+<<")  # what a text to a translator of many languages begins with
 
 
 def read_sentencepiece(path: Path) -> Tokenizer:
@@ -46,6 +48,42 @@ def read_sentencepiece(path: Path) -> Tokenizer:
         raise DataError(f"the SentencePiece model {path} does not fit: {error}") from error
     _try(path, tokenizer, processor, proto)
     return tokenizer
+
+
+def reordered(path: Path, names: Sequence[str], *, special: Sequence[int], is_read: bool) -> Tokenizer:
+    """Read a unigram model whose pieces have the ids of another list, as Marian's translators have them.
+
+    Args:
+        path: The SentencePiece model.
+        names: The tokens in the order of their ids; those that are no pieces of the model belong to the other side.
+        special: Ids of tokens that programs put in.
+        is_read: Whether texts are only cut with it. Then tokens of the other side can be in no text; of what is written
+            they are spelt as they are, and may stand for letters that this side does not know.
+
+    Raises:
+        DataError: The file cannot be read, is no such model, or asks for something that would give other ids here; or
+            the package sentencepiece is not installed.
+
+    """
+    proto, _ = _parsed(path, _bytes_of(path))
+    reason = _unsupported(proto) or ("is no unigram model" if proto.trainer_spec.model_type != UNIGRAM else None)
+    if reason:
+        raise DataError(f"the SentencePiece model {path} {reason}, which is not supported")
+    scores = {one.piece: 0.0 if one.type == USER else one.score for one in proto.pieces if one.type in (NORMAL, USER)}
+    unknown = next(one.piece for one in proto.pieces if one.type == UNKNOWN)
+    if unknown not in names:
+        raise DataError(f"the SentencePiece model {path} calls what it does not know {unknown!r}, which has no id")
+    worst = 10 * min(scores.values())
+    codes = [name for name in names if LANGUAGE.fullmatch(name)]
+    own = {*scores, unknown, *codes, *(names[i] for i in special)}
+    spelt = [name if name in own or not is_read else f" \0{name}" for name in names]
+    inner = tokenizers.Tokenizer(
+        models.Unigram([(name, scores.get(name, worst)) for name in spelt], names.index(unknown), False)
+    )
+    _set_rules(inner, proto)
+    inner.add_special_tokens([AddedToken(names[i], special=True, normalized=False) for i in special])
+    inner.add_tokens([AddedToken(code, special=False, normalized=False) for code in codes])
+    return Tokenizer(inner)
 
 
 def _bytes_of(path: Path) -> bytes:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import tokenizers
-from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
+from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 
 from glassformer.errors import CheckpointError, DataError, nearest
 from glassformer.files import write_text
@@ -52,8 +52,11 @@ class Tokenizer:
         self._inner = inner
         inner.no_truncation()  # a file may ask for both; lengths are the business of who makes the batch
         inner.no_padding()
-        self.start_id = _first(inner, STARTS)  # what a decoder reads first; None: nothing but its prompt
-        end_id = _first(inner, ENDS)
+        # what programs put before and after a text, where the file has a template that says so
+        self.before, self.after, has_template = _template(inner)
+        # what a decoder reads first; None: nothing but its prompt
+        self.start_id = (self.before[0] if self.before else None) if has_template else _first(inner, STARTS)
+        end_id = self.after[0] if self.after else _first(inner, ENDS)
         if end_id is None:
             raise DataError(f"the vocabulary has no end token: one of {', '.join(ENDS)}")
         self.end_id = end_id
@@ -198,6 +201,21 @@ class Tokenizer:
             for row, known, piece in zip(rows, self.encode_batch(contexts), pieces, strict=True)
         ]
 
+    def framed(self, ids: Sequence[int]) -> list[int]:
+        """Return a source as an encoder reads it: between the tokens of the vocabulary's template, if it has one."""
+        return [*self.before, *ids, *self.after]
+
+    def with_frame(self, before: Sequence[int], after: Sequence[int]) -> "Tokenizer":
+        """Return the same vocabulary with another template: these tokens around a text."""
+        inner = tokenizers.Tokenizer.from_str(self._inner.to_str())
+        names = {i: self._inner.id_to_token(i) for i in (*before, *after)}
+        inner.post_processor = processors.TemplateProcessing(
+            single=[*(names[i] for i in before), "$A", *(names[i] for i in after)],
+            special_tokens=[(name, i) for i, name in names.items()],
+        )
+        inner.add_special_tokens([AddedToken(name, special=True, normalized=False) for name in names.values()])
+        return Tokenizer(inner)
+
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of ids, special tokens left out; an unknown token stays to be seen."""
         return self._inner.decode([i for i in ids if i not in self._special], skip_special_tokens=False)
@@ -209,6 +227,11 @@ class Tokenizer:
     def is_special(self, i: int) -> bool:
         """Whether an id is that of a token that programs put in, such as the end token."""
         return i in self._special
+
+    @property
+    def special_names(self) -> list[str]:
+        """The tokens that programs put in."""
+        return self.tokens(i for i in range(self.size) if i in self._special)
 
     def id_of(self, token: str) -> int:
         """Return the id of a token, a special one too.
@@ -358,6 +381,21 @@ def _size(inner: tokenizers.Tokenizer) -> int:
             "of the ids may have no token; number them anew"
         )
     return size
+
+
+def _template(inner: tokenizers.Tokenizer) -> tuple[list[int], list[int], bool]:
+    """Return the ids that a template puts before and after a text, and whether there is one."""
+    everything = json.loads(inner.to_str())["post_processor"] or {}
+    steps = everything.get("processors", [everything])
+    template = next((step for step in steps if step.get("type") == "TemplateProcessing"), None)
+    if template is None:
+        return [], [], False
+    place = next(i for i, piece in enumerate(template["single"]) if "Sequence" in piece)
+    ids = [
+        [i for piece in part for i in template["special_tokens"][piece["SpecialToken"]["id"]]["ids"]]
+        for part in (template["single"][:place], template["single"][place + 1 :])
+    ]
+    return ids[0], ids[1], True
 
 
 def _first(inner: tokenizers.Tokenizer, names: Iterable[str]) -> int | None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from glassformer.errors import CheckpointError
 from glassformer.files import write_text
+from glassformer.text.chat import FILE as CHAT
 from glassformer.text.tokenizer import Tokenizer
 
 TARGET, SOURCE, CLASSES = "tokenizer.json", "source_tokenizer.json", "classes.json"
@@ -18,6 +19,7 @@ class Vocabularies:
     source: Tokenizer  # of what is read
     target: Tokenizer  # of what is written; the same where one vocabulary serves both, or there is one side
     classes: tuple[str, ...] = ()
+    chat_template: str | None = None  # how messages become a text, for a model that answers them
 
     @classmethod
     def one(cls, tokenizer: Tokenizer, classes: tuple[str, ...] = ()) -> "Vocabularies":
@@ -34,7 +36,8 @@ class Vocabularies:
         """
         target = Tokenizer.load(directory / TARGET)
         source = Tokenizer.load(directory / SOURCE) if (directory / SOURCE).exists() else target
-        return cls(source, target, () if n_classes is None else _read_classes(directory / CLASSES, n_classes))
+        classes = () if n_classes is None else _read_classes(directory / CLASSES, n_classes)
+        return cls(source, target, classes, _read_text(directory / CHAT))
 
     def save(self, directory: Path) -> None:
         """Write the files of a run: tokenizer.json, and those that the model needs beside it."""
@@ -43,6 +46,15 @@ class Vocabularies:
             self.source.save(directory / SOURCE)
         if self.classes:
             write_text(directory / CLASSES, json.dumps(self.classes, ensure_ascii=False, indent=2) + "\n")
+        if self.chat_template is not None:
+            write_text(directory / CHAT, self.chat_template)
+
+
+def _read_text(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8") if path.exists() else None
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"cannot read {path}: {error}") from error
 
 
 def _read_classes(path: Path, n: int) -> tuple[str, ...]:

@@ -1,0 +1,1 @@
+"""Weights of others read, and ours written in the formats of others."""

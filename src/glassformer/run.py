@@ -91,6 +91,7 @@ class Run:
         ensemble: Sequence["Run"] = (),
         batch_size: int = 64,
         truncate: bool = False,
+        chat: bool = False,
     ) -> Writer:
         """Return what writes texts with this run.
 
@@ -99,6 +100,7 @@ class Run:
             ensemble: Other runs that vote with this one, each with the same weight; of the same kind and vocabulary.
             batch_size: How many texts are written at once.
             truncate: Cut sources that are longer than learned positions, instead of refusing them.
+            chat: Each text is a message to a model that answers, by its chat template.
 
         Raises:
             ConfigError: No such field, or a value that it cannot have.
@@ -118,6 +120,7 @@ class Run:
             truncate=cuts,
             longest_source=longest,
             with_start=data is None or data.window is None,  # windows of a text are learnt without
+            chat=chat,
         )
 
     @overload

@@ -20,6 +20,7 @@ from glassformer.decode.state import begin
 from glassformer.errors import DataError, DecodingError
 from glassformer.inspect.trace import watch
 from glassformer.model.transformer import Transformer
+from glassformer.text.chat import chat_ids
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.text.vocabularies import Vocabularies
 
@@ -114,6 +115,7 @@ class Writer:
         truncate: bool = False,
         longest_source: int | None = None,
         with_start: bool = True,
+        chat: bool = False,
     ) -> None:
         """Take the way to write.
 
@@ -125,9 +127,10 @@ class Writer:
             truncate: Cut sources that are longer than learned positions, instead of refusing them.
             longest_source: The most tokens of a source, where it is fewer than the learned positions are.
             with_start: Whether a start token stands first, if the vocabulary has one.
+            chat: Whether each text is a message to a model that answers, by its chat template.
 
         Raises:
-            DecodingError: The models do not write, or have no source that could be cut.
+            DecodingError: The models do not write, have no source that could be cut, or no chat template.
             DataError: The vocabulary lacks a token that is needed.
 
         """
@@ -143,6 +146,9 @@ class Writer:
             raise DecodingError("truncate cuts sources, but a decoder alone has none")
         if self.has_source and tokenizer.start_id is None:
             raise DataError("the vocabulary has no start token, which an encoder–decoder reads first")
+        if chat and (self.has_source or vocabularies.chat_template is None):
+            raise DecodingError("this model has no chat template: it goes on from texts, and answers no messages")
+        self._template = vocabularies.chat_template if chat else None
         self.rules = Rules(
             tokenizer.end_id,
             forbidden=[_named("a forbidden token (--forbid)", tokenizer.id_of, token) for token in config.forbidden],
@@ -166,6 +172,8 @@ class Writer:
             room -= len(start)
         truncate = self.truncate and self.has_source
         ids, n_cut = read(text, self.source_tokenizer, room, truncate=truncate, framed=self.has_source)
+        if self._template is not None and ids:  # a template says where a start token stands
+            start, ids = [], chat_ids(self._template, self.tokenizer, [{"role": "user", "content": text}])
         begun = _named("the prefix", self.tokenizer.encode, prefix)
         self.rules.check(begun, self.tokenizer.tokens(begun))
         first = start if self.has_source else [*start, *ids] if ids else []

@@ -17,7 +17,7 @@ LEVELS: list[dict[str, tuple[str, ...]]] = [
     {"config": ("model", "data", "train", "run", "files", "comments"), "files": ()},
     {
         "model": ("tap", "dropout", "cache", "position", "attention", "layer", "transformer"),
-        "text": ("lines", "tokenizer", "chat", "vocabularies", "sentencepiece", "learn"),
+        "text": ("lines", "charsmap", "tokenizer", "chat", "vocabularies", "sentencepiece", "learn"),
     },
     {
         "data": ("batch", "tasks", "store", "examples", "plan", "feed", "catalogues", "readers", "corpus", "findings", "doctor"),

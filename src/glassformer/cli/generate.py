@@ -35,6 +35,9 @@ def generate(
     stream: Annotated[
         bool, typer.Option("--stream", help="Print each token as soon as it is chosen, newlines as they are.")
     ] = False,
+    chat: Annotated[
+        bool, typer.Option("--chat", help="Each line is a message to a model that answers, by its chat template.")
+    ] = False,
     scores: Annotated[
         bool, typer.Option("--scores", help="Print score and log-probability before the text, with tabs between.")
     ] = False,
@@ -57,7 +60,7 @@ def generate(
         raise typer.BadParameter("a stream is text alone: leave --json and --scores out", param_hint="--stream")
     if json and with_prompt:
         raise typer.BadParameter("JSON holds the prompt anyway", param_hint="--with-prompt")
-    writer = loaded.writer(decode, ensemble=others, batch_size=batch_size)
+    writer = loaded.writer(decode, ensemble=others, batch_size=batch_size, chat=chat)
     if stream:
         _stream(writer, lines_of(text, input), with_prompt=with_prompt)
         return

@@ -20,7 +20,7 @@ CUTS = {"gpt-2": False, "smollm": True, "smaug-bpe": False}
 
 
 def read_tokenizer(path: Path, settings: Settings) -> Tokenizer:
-    """Read the tokenizer.json of a directory, with the start and end token that its config.json names.
+    """Read the tokenizer.json of a directory; for a decoder with the end token that its config.json names.
 
     Raises:
         CheckpointError: It is missing, damaged, or lacks these tokens.
@@ -31,7 +31,7 @@ def read_tokenizer(path: Path, settings: Settings) -> Tokenizer:
             f"{path} has no {TARGET}: open it with transformers and save_pretrained, which writes one"
         )
     tokenizer = Tokenizer.load(path / TARGET)
-    end = settings.get("eos_token_id")
+    end = settings.get("eos_token_id") if settings.get("model_type") == "llama" else None
     if isinstance(end, list):
         end = end[0] if end else None
     if tokenizer.after or end is None:

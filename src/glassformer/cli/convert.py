@@ -9,13 +9,17 @@ import typer
 def convert(
     source: Annotated[
         Path,
-        typer.Argument(help="A run, a directory as Hugging Face writes it (Llama, Marian, BERT), or a GGUF file."),
+        typer.Argument(help="A run, a directory of Hugging Face (Llama, Marian, BERT) or CTranslate2, or a GGUF file."),
     ],
     out: Annotated[Path, typer.Argument(help="A directory that is not there yet.")],
-    to: Annotated[Literal["run", "hf"], typer.Option("--to", help="Ours, or Hugging Face's layout.")] = "run",
+    to: Annotated[Literal["run", "hf", "ctranslate2"], typer.Option("--to", help="The format.")] = "run",
     precision: Annotated[
-        Literal["float32", "bfloat16"] | None,
-        typer.Option("--precision", help="Of a run's weights, on disk and at work.", show_default="as they are"),
+        Literal["float32", "bfloat16", "int8"] | None,
+        typer.Option(
+            "--precision",
+            help="Of a run's weights (not int8); of CTranslate2's (not bfloat16).",
+            show_default="as they are",
+        ),
     ] = None,
 ) -> None:
     """Turn a model from elsewhere into a run, or a run into what others read.
@@ -25,8 +29,11 @@ def convert(
     """
     from glassformer.interop.convert import convert as converted
 
-    if to != "run" and precision is not None:
-        raise typer.BadParameter("the precision is that of a run's weights: leave it out", param_hint="--precision")
+    if precision is not None and precision not in {
+        "run": ("float32", "bfloat16"),
+        "ctranslate2": ("float32", "int8"),
+    }.get(to, ()):
+        raise typer.BadParameter(f"there is no {precision} in the format {to!r}", param_hint="--precision")
     for line in converted(source, out, to=to, precision=precision):
         typer.echo(line)
     typer.echo(f"{out} is ready")

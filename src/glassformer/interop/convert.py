@@ -6,13 +6,14 @@ import torch
 
 from glassformer.checkpoint import fill
 from glassformer.errors import CheckpointError
-from glassformer.interop import gguf, huggingface
+from glassformer.interop import ctranslate2, gguf, huggingface
 from glassformer.interop.foreign import Foreign
 from glassformer.model.transformer import Transformer
 from glassformer.run import Run, RunFiles, load, save
 from glassformer.text.vocabularies import Vocabularies
 
-FORMATS = ("run", "hf")
+FORMATS = ("run", "hf", "ctranslate2")
+TRIED = 20  # inputs, after something was written
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
@@ -20,7 +21,8 @@ def read(source: str | Path) -> tuple[Run, list[str]]:
     """Open a model from elsewhere as a run; return it with what was left out, in words.
 
     Args:
-        source: A directory as Hugging Face writes it (Llama, Marian, BERT), or a GGUF file of a Llama.
+        source: A directory as Hugging Face writes it (Llama, Marian, BERT), one of CTranslate2, or a GGUF file of
+            a Llama.
 
     Raises:
         CheckpointError: It is none of these, damaged, or has something that we do not have.
@@ -32,14 +34,16 @@ def read(source: str | Path) -> tuple[Run, list[str]]:
         raise CheckpointError(f"there is nothing at {source}")
     if RunFiles(path).config.is_file():
         return load(path), []
-    if path.is_dir() and huggingface.is_directory(path):
+    if path.is_dir() and ctranslate2.is_directory(path):
+        found = ctranslate2.read(path)
+    elif path.is_dir() and huggingface.is_directory(path):
         found = huggingface.read(path)
     elif path.is_file() and gguf.is_file(path):
         found = gguf.read(path)
     else:
         raise CheckpointError(
             f"{source} is no model that we read: a run, a directory with a config.json as Hugging Face writes it, "
-            "or a GGUF file"
+            "one with CTranslate2's model.bin, or a GGUF file"
         )
     return _run(found, path.name), list(found.left_out)
 
@@ -70,8 +74,8 @@ def convert(source: str | Path, out: str | Path, *, to: str = "run", precision: 
     Args:
         source: What `read` takes.
         out: A directory that is not there yet.
-        to: "run", or "hf": Hugging Face's layout.
-        precision: Of a run's weights: "float32" or "bfloat16"; None: as they are.
+        to: "run"; "hf": Hugging Face's layout; "ctranslate2".
+        precision: Of a run's weights: "float32" or "bfloat16"; of CTranslate2's "float32" or "int8"; None: as they are.
 
     Raises:
         CheckpointError: The source cannot be read, the format has no equal of the model, or it cannot be written.
@@ -84,8 +88,51 @@ def convert(source: str | Path, out: str | Path, *, to: str = "run", precision: 
         raise CheckpointError(f"{out} is there and not empty; choose another name")
     if to == "run":
         save(run, out, dtype=None if precision is None else PRECISIONS[precision])
+        n = sum(p.numel() for p in run.model.parameters())
+        return [f"{n:,} parameters", *said]
+    tensors = {name: p.detach() for name, p in run.model.named_parameters()}
+    if to == "ctranslate2":
+        ctranslate2.write(run.config, tensors, run.vocabularies, Path(out), precision or "float32")
+        same = ctranslate2.tried(run, Path(out), precision or "float32", _sources(run))
     else:
-        tensors = {name: p.detach() for name, p in run.model.named_parameters()}
         said.append(f"written as {huggingface.write(run.config, tensors, run.vocabularies, Path(out))}")
+        same = _read_back(run, Path(out))
+    said.append(f"tried on {TRIED} inputs: {same} come out the same")
+    if same < TRIED and precision != "int8":
+        raise CheckpointError(
+            f"{out} was written, but of {TRIED} inputs only {same} come out the same: please report it"
+        )
     n = sum(p.numel() for p in run.model.parameters())
     return [f"{n:,} parameters", *said]
+
+
+def _sources(run: Run) -> list[list[int]]:
+    """Draw texts from a vocabulary, as ids."""
+    draw, tokenizer = torch.Generator().manual_seed(0), run.vocabularies.source
+    plain = torch.tensor(
+        [i for i in range(tokenizer.size) if not tokenizer.is_special(i) and i != tokenizer.unknown_id]
+    )
+    lengths = torch.randint(3, 13, (TRIED,), generator=draw).tolist()
+    return [plain[torch.randint(len(plain), (n,), generator=draw)].tolist() for n in lengths]
+
+
+@torch.inference_mode()
+def _read_back(run: Run, out: Path) -> int:
+    """Return of how many texts the written model, read again, makes the same: its scores, to the last place but one."""
+    again, same = read(out)[0], 0
+    for ids in _sources(run):
+        found = []
+        for model in (run.model, again.model):
+            x, float32 = (
+                torch.tensor([ids]),
+                model.float() if next(model.parameters()).dtype != torch.float32 else model,
+            )
+            match run.config.model.kind:
+                case "decoder":
+                    found.append(float32.decode(x))
+                case "encoder":
+                    found.append(float32(x))
+                case _:
+                    found.append(float32(x, x.clamp(max=run.tokenizer.size - 1)))
+        same += int((found[0] - found[1]).abs().max() <= 1e-4 * found[0].abs().max())
+    return same

@@ -9,11 +9,12 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+from transformers import BertConfig, BertForMaskedLM
 
 from glassformer.errors import CheckpointError, GlassformerError
 from glassformer.interop.convert import convert, read
 from glassformer.run import Run, load
-from tests.interop.foreign import CASES, V, bert, drawn, llama, marian, results, saved
+from tests.interop.foreign import CASES, SIZES, V, bert, drawn, llama, marian, results, saved
 
 
 def own(run: Run, source: Tensor, target: Tensor) -> Tensor:
@@ -115,6 +116,7 @@ def edited(directory: Path, **changes: Any) -> Path:
         (llama, {"rope_parameters": {"rope_type": "llama3", "factor": 8.0}}, "stretches rotary positions"),
         (llama, {"rope_scaling": {"type": "linear", "factor": 2.0}}, "stretches rotary positions"),
         (llama, {"attention_bias": True}, "mlp_bias"),
+        (llama, {"rope_interleaved": True}, "rope_interleaved=True"),
         (llama, {"hidden_act": "relu2"}, "hidden_act='relu2', which we do not have; we have 'silu'"),
         (llama, {"sliding_window": 128}, "sliding_window=128, which we do not know"),
         (llama, {"hidden_size": "32"}, "hidden_size='32', where a whole number above 0 belongs"),
@@ -136,6 +138,24 @@ def test_refused_by_name(make: Any, changes: dict[str, Any], message: str, tmp_p
         read(directory)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_bert_of_long_ago(tmp_path: Path) -> None:
+    """With its head for hidden tokens, and gamma and beta, as the first ones were saved."""
+    torch.manual_seed(0)
+    theirs = BertForMaskedLM(BertConfig(**{**SIZES, "max_position_embeddings": 40})).eval()
+    path = saved(theirs, tmp_path / "theirs") / "model.safetensors"
+    old = {
+        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): tensor
+        for name, tensor in load_file(path).items()
+    }
+    save_file(old, path, {"format": "pt"})
+    run, left_out = read(tmp_path / "theirs")
+    assert left_out == ["the heads that predict hidden tokens and next sentences"]
+    source, _ = ids()
+    with torch.no_grad():
+        expected = theirs.bert(source).last_hidden_state
+        assert (run.model(source) - expected).abs().max() <= 1e-5 * expected.abs().max()
 
 
 def test_positions_of_its_own(tmp_path: Path) -> None:

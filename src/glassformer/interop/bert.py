@@ -1,12 +1,19 @@
 """BERT's encoder (Devlin et al. 2018, arXiv:1810.04805): post-norm, learned positions, token types."""
 
+from collections.abc import Mapping
 from typing import Any
+
+from torch import Tensor
 
 from glassformer.config.model import ModelConfig
 from glassformer.interop.foreign import Settings
 from glassformer.interop.layout import Layout, Part, layers, with_bias
 
-ARCHITECTURES = ("BertModel", "BertForTokenClassification")
+ARCHITECTURES = ("BertModel", "BertForTokenClassification", "BertForMaskedLM", "BertForPreTraining")
+LEFT_OUT = {  # what may stand beside an encoder; the states of the tokens pass through none of it
+    "pooler.": "the pooler, which the states of the tokens do not pass through",
+    "cls.": "the heads that predict hidden tokens and next sentences",
+}
 ACTIVATIONS = {
     "gelu": "gelu",
     "gelu_new": "gelu-tanh",
@@ -51,6 +58,21 @@ def read(settings: Settings) -> dict[str, Any]:
     if architecture == "BertForTokenClassification":
         fields["classifier"] = {"classes": len(labels), "pooling": "none"}
     return fields
+
+
+def own_weights(theirs: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:
+    """Return the tensors of the encoder and a classifier on it, by today's names; and in words what was left out."""
+    is_classifier = any(name.startswith("classifier.") for name in theirs)
+    found, left_out = {}, []
+    for name, tensor in theirs.items():
+        plain = name.removeprefix("bert.").replace("LayerNorm.gamma", "LayerNorm.weight")
+        plain = plain.replace("LayerNorm.beta", "LayerNorm.bias")
+        extra = next((start for start in LEFT_OUT if plain.startswith(start)), None)
+        if extra is None:
+            found[f"bert.{plain}" if is_classifier and not plain.startswith("classifier.") else plain] = tensor
+        elif LEFT_OUT[extra] not in left_out:
+            left_out.append(LEFT_OUT[extra])
+    return found, left_out
 
 
 def layout(config: ModelConfig) -> Layout:

@@ -26,11 +26,11 @@ KINDS = {name: kind for kind in (llama, bert, marian) for name in kind.ARCHITECT
 GENERAL = (
     "architectures", "model_type", "transformers_version", "torch_dtype", "dtype", "use_cache", "initializer_range",
     "bos_token_id", "eos_token_id", "pad_token_id", "is_encoder_decoder", "id2label", "label2id", "_name_or_path",
-    "gradient_checkpointing", "return_dict", "output_past", "is_llama_config", "rope_interleaved",
-    "transformers.js_config", "chunk_size_feed_forward", "problem_type", "num_labels", "unsloth_version",
+    "gradient_checkpointing", "return_dict", "output_past", "is_llama_config", "transformers.js_config",
+    "tokenizer_class",
+    "chunk_size_feed_forward", "problem_type", "num_labels", "_num_labels", "task_specific_params", "unsloth_version",
     "unsloth_fixed",
 )  # fmt: skip
-POOLER = ("pooler.dense.weight", "pooler.dense.bias")
 
 
 def is_directory(path: Path) -> bool:
@@ -99,18 +99,16 @@ def _weights(path: Path, architecture: str) -> tuple[dict[str, Tensor], list[str
     theirs: dict[str, Tensor] = {}
     for file in files:
         theirs |= read_safetensors(file)
-    left_out = []
-    if architecture == "BertModel":
-        theirs = {name.removeprefix("bert."): tensor for name, tensor in theirs.items()}
-        if theirs.keys() >= set(POOLER):
-            left_out.append("the pooler, which the states of the tokens do not pass through")
+    left_out: list[str] = []
+    if KINDS[architecture] is bert:
+        theirs, left_out = bert.own_weights(theirs)
     constants = ("position_ids", "rotary_emb.inv_freq")
     copies = {"lm_head.weight", "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"}
     table = theirs.get("model.shared.weight", theirs.get("model.embed_tokens.weight"))
     kept = {}
     for name, tensor in theirs.items():
         twice = name in copies and table is not None and tensor.shape == table.shape and torch.equal(tensor, table)
-        if not (name.endswith(constants) or twice or (left_out and name in POOLER)):
+        if not (name.endswith(constants) or twice):
             kept[name] = tensor
     return kept, left_out
 

@@ -18,8 +18,6 @@ LAYER = {
     "ffn.w_gate": "mlp.gate_proj", "ffn.w_1": "mlp.up_proj", "ffn.w_2": "mlp.down_proj",
 }  # fmt: skip
 NORMS = {"self_attention_residual.norm": "input_layernorm", "ffn_residual.norm": "post_attention_layernorm"}
-# only the layout of the weights differs from here on: what GGUF files of Llamas call the same things
-NO_WEIGHTS = "rotary_emb.inv_freq"  # constants that older files carry in every layer
 
 
 def read(settings: Settings) -> dict[str, Any]:
@@ -38,6 +36,7 @@ def read(settings: Settings) -> dict[str, Any]:
     if settings.get("partial_rotary_factor", 1.0) != 1.0:
         raise CheckpointError(f"{settings.where} turns a part of each head only, which we do not have")
     settings.only("pretraining_tp", 1)
+    settings.only("rope_interleaved", False)
     settings.ignore("max_position_embeddings")
     heads, theta = settings.count("num_attention_heads"), settings.number("rope_theta", rope.get("rope_theta", 1e4))
     fields: dict[str, Any] = {

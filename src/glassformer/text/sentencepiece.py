@@ -50,15 +50,14 @@ def read_sentencepiece(path: Path) -> Tokenizer:
     return tokenizer
 
 
-def reordered(path: Path, names: Sequence[str], *, special: Sequence[int], is_read: bool) -> Tokenizer:
+def reordered(path: Path, names: Sequence[str], *, special: Sequence[int]) -> Tokenizer:
     """Read a unigram model whose pieces have the ids of another list, as Marian's translators have them.
 
     Args:
         path: The SentencePiece model.
-        names: The tokens in the order of their ids; those that are no pieces of the model belong to the other side.
+        names: The tokens in the order of their ids. Those that are no pieces of the model belong to the other side; one
+            of them is found in a text only where this side knows nothing better.
         special: Ids of tokens that programs put in.
-        is_read: Whether texts are only cut with it. Then tokens of the other side can be in no text; of what is written
-            they are spelt as they are, and may stand for letters that this side does not know.
 
     Raises:
         DataError: The file cannot be read, is no such model, or asks for something that would give other ids here; or
@@ -75,10 +74,8 @@ def reordered(path: Path, names: Sequence[str], *, special: Sequence[int], is_re
         raise DataError(f"the SentencePiece model {path} calls what it does not know {unknown!r}, which has no id")
     worst = 10 * min(scores.values())
     codes = [name for name in names if LANGUAGE.fullmatch(name)]
-    own = {*scores, unknown, *codes, *(names[i] for i in special)}
-    spelt = [name if name in own or not is_read else f" \0{name}" for name in names]
     inner = tokenizers.Tokenizer(
-        models.Unigram([(name, scores.get(name, worst)) for name in spelt], names.index(unknown), False)
+        models.Unigram([(name, scores.get(name, worst)) for name in names], names.index(unknown), False)
     )
     _set_rules(inner, proto)
     inner.add_special_tokens([AddedToken(names[i], special=True, normalized=False) for i in special])

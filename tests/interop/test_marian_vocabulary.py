@@ -58,7 +58,7 @@ TEXTS = (
     "cats and dogs",
     "THE Cat?",
     ">>deu<< the bird",
-    "über",
+    "öß",
     "a\u00a0b",
     "東",
     "the 東 cat 12",

@@ -122,7 +122,10 @@ def marian_vocabularies(path: Path, settings: Settings) -> tuple[Vocabularies, D
     if not isinstance(pad, int) or not 0 <= pad < len(ordered):
         raise CheckpointError(f"{path / 'config.json'} has pad_token_id={pad!r}, which is no token")
     ordered[pad] = START
-    source, target = (reordered(path / f"{side}.spm", ordered, special=[pad, end]) for side in ("source", "target"))
+    source, target = (
+        reordered(path / f"{side}.spm", ordered, special=[pad, end], is_read=side == "source")
+        for side in ("source", "target")
+    )
     where = str(path)
     vocabularies = Vocabularies(with_frame(source, [], [end], where), with_frame(target, [pad], [end], where))
     return vocabularies, DecodeConfig(forbidden=(START,))

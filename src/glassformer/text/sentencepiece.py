@@ -50,14 +50,16 @@ def read_sentencepiece(path: Path) -> Tokenizer:
     return tokenizer
 
 
-def reordered(path: Path, names: Sequence[str], *, special: Sequence[int]) -> Tokenizer:
+def reordered(path: Path, names: Sequence[str], *, special: Sequence[int], is_read: bool) -> Tokenizer:
     """Read a unigram model whose pieces have the ids of another list, as Marian's translators have them.
 
     Args:
         path: The SentencePiece model.
-        names: The tokens in the order of their ids. Those that are no pieces of the model belong to the other side; one
-            of them is found in a text only where this side knows nothing better.
+        names: The tokens in the order of their ids; those that are no pieces of the model belong to the other side.
         special: Ids of tokens that programs put in.
+        is_read: Whether texts are only cut with it. Then tokens of the other side can be in no text: a stretch that
+            this side does not know is unknown, even if it happens to be such a token, as which Marian would take it.
+            Of what is written they are spelt as they are.
 
     Raises:
         DataError: The file cannot be read, is no such model, or asks for something that would give other ids here; or
@@ -74,8 +76,10 @@ def reordered(path: Path, names: Sequence[str], *, special: Sequence[int]) -> To
         raise DataError(f"the SentencePiece model {path} calls what it does not know {unknown!r}, which has no id")
     worst = 10 * min(scores.values())
     codes = [name for name in names if LANGUAGE.fullmatch(name)]
+    own = {*scores, unknown, *codes, *(names[i] for i in special)}
+    spelt = [name if name in own or not is_read else f" \0{name}" for name in names]
     inner = tokenizers.Tokenizer(
-        models.Unigram([(name, scores.get(name, worst)) for name in names], names.index(unknown), False)
+        models.Unigram([(name, scores.get(name, worst)) for name in spelt], names.index(unknown), False)
     )
     _set_rules(inner, proto)
     inner.add_special_tokens([AddedToken(names[i], special=True, normalized=False) for i in special])

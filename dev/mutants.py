@@ -26,6 +26,7 @@ OF_PROCESSES = ("tests/learn/test_distributed.py",)
 OF_EXPLORING = (
     "tests/inspect", "tests/explorer/test_api.py", "tests/explorer/test_server.py", "tests/explorer/test_export.py",
 )  # fmt: skip
+OF_EXCHANGE = ("tests/interop",)
 OF_KERNELS = ("tests/test_kernels.py",)
 OF_VERIFYING = ("tests/verify/test_ready_made.py", "tests/verify")
 
@@ -163,6 +164,23 @@ MUTANTS = [
     Mutant("the label's share is not smoothed", "kernels.py", "p.new_full(at.shape, smoothing - 1)", "p.new_full(at.shape, -1.0)", OF_KERNELS),
     Mutant("ignored rows teach", "kernels.py", "rows.index_fill_(0, ignored.nonzero()[:, 0], 0.0)", "pass", OF_KERNELS),
     Mutant("what is kept is not scaled", "kernels.py", "kept.mul_(LEVELS / (LEVELS - dropped))", "kept", OF_KERNELS),
+    # weights of others
+    Mutant("rows are not turned for Hugging Face", "interop/huggingface.py", 'turned(ours, model, "halves")', "ours", OF_EXCHANGE),
+    Mutant("pairs turned the wrong way", "interop/layout.py", "torch.cat([rows[:, 0::2], rows[:, 1::2]], dim=1)", "_to_pairs(rows)", OF_EXCHANGE),
+    Mutant("keys before queries", "interop/torch_nn.py", 'enumerate("qkv")', 'enumerate("kqv")', OF_EXCHANGE),
+    Mutant("unknown tensors are dropped", "interop/layout.py", "    if unused:", "    if False:", OF_EXCHANGE),
+    Mutant("unknown settings are dropped", "interop/foreign.py", "if name not in self._read and", "if False and", OF_EXCHANGE),
+    Mutant("a table of its own passes for sines", "interop/marian.py", "(tensor - right).abs().max() > 1e-3", "False", OF_EXCHANGE),
+    Mutant("no tensor is checked for NaN", "interop/layout.py", "if not tensor.isfinite().all():", "if False:", OF_EXCHANGE),
+    Mutant("ε as float32 has it", "interop/gguf.py", "return float(str(np.float32(value)))", "return float(value)", OF_EXCHANGE),
+    Mutant("digits go with the blanks before them", "interop/vocabulary.py", '"smollm": True', '"smollm": False', OF_EXCHANGE),
+    Mutant("a message may end the message", "text/chat.py", 'MARKED.sub(lambda found: messages[int(found[1])]["content"], piece)', "piece", OF_EXCHANGE),
+    Mutant("templates work without a sandbox", "text/chat.py", "ImmutableSandboxedEnvironment(", "__import__('jinja2').Environment(", OF_EXCHANGE),
+    Mutant("integers are not scaled", "interop/ctranslate2.py", "return numbers / (factor[:, None] if factor.ndim else factor)", "return numbers", OF_EXCHANGE),
+    Mutant("CTranslate2 rounds our own weights", "interop/ctranslate2.py", "tensor.float().clone().numpy()", "tensor.float().contiguous().numpy()", OF_EXCHANGE),
+    Mutant("the end of a file is not seen", "interop/ctranslate2_file.py", "if self.place + n > len(self._raw):", "if False:", OF_EXCHANGE),
+    Mutant("sources are not framed", "writer.py", "return tokenizer.framed(ids) if framed and ids else ids, n_cut", "return ids, n_cut", OF_EXCHANGE),
+    Mutant("bytes without a token are lost", "text/tokenizer.py", "if not self._missing.isdisjoint(raw):", "if False:", OF_EXCHANGE),
     # see through it
     Mutant("the origin of scaled scores says 1", "inspect/origin.py", 'settings={"factor": k**-0.5}', 'settings={"factor": 1.0}', OF_EXPLORING),
     Mutant("shared heads are not told", "inspect/origin.py", "config.n_heads // config.kv_heads", "1", OF_EXPLORING),
@@ -172,7 +190,6 @@ MUTANTS = [
     Mutant("a snapshot shows another's tensors", "explorer/shelf.py", "self._tensors.get((snapshot, read, group), made)", "self._tensors.get((read, group), made)", OF_EXPLORING),
     Mutant("a snapshot writes what another wrote", "explorer/shelf.py", "self._inputs.get((source, target, snapshot)", "self._inputs.get((source, target)", OF_EXPLORING),
     Mutant("a part past the end", "explorer/api.py", "if not 0 <= first < last <= size or", "if not 0 <= first < last or", OF_EXPLORING),
-    Mutant("the end token is text", "explorer/generation.py", "kept = ids[:-1] if ended else ids", "kept = ids", OF_EXPLORING),
     Mutant("chances that do not sum to 1", "explorer/generation.py", "float(drawn[i] / total)", "float(drawn[i])", OF_EXPLORING),
     Mutant("a text that ends the script", "explorer/export.py", '.replace("<", "\\\\u003c")', "", OF_EXPLORING),
 ]  # fmt: skip

@@ -174,6 +174,10 @@ class Writer:
         ids, n_cut = read(text, self.source_tokenizer, room, truncate=truncate, framed=self.has_source)
         if self._template is not None and ids:  # a template says where a start token stands
             start, ids = [], chat_ids(self._template, self.tokenizer, [{"role": "user", "content": text}])
+            if self._longest is not None and len(ids) > self._longest:
+                raise DataError(
+                    f"the message makes {len(ids)} tokens, but the learned positions end after {self._longest}"
+                )
         begun = _named("the prefix", self.tokenizer.encode, prefix)
         self.rules.check(begun, self.tokenizer.tokens(begun))
         first = start if self.has_source else [*start, *ids] if ids else []

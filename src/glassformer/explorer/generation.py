@@ -88,9 +88,8 @@ def _one_way(writer: Writer, prompt: Prompt) -> dict[str, Any]:
                 break
     ended = bool(ids) and ids[-1] == writer.tokenizer.end_id
     stopped = "end" if ended else "limit" if len(ids) >= prompt.limit else "page"
-    kept = ids[:-1] if ended else ids
     return {"steps": written, "written": tokens(writer.tokenizer, tuple(ids)), "stopped": stopped,
-            "text": writer.tokenizer.decode(kept)}  # fmt: skip
+            "text": writer.tokenizer.decode(ids)}  # fmt: skip
 
 
 def _candidates(writer: Writer, logits: Tensor, log_probabilities: Tensor, choose: Any) -> dict[str, Any]:

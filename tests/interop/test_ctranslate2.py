@@ -15,6 +15,7 @@ from glassformer.config.model import ModelConfig
 from glassformer.config.run import Config
 from glassformer.errors import CheckpointError
 from glassformer.interop.convert import convert, read
+from glassformer.interop.ctranslate2 import write
 from glassformer.model.transformer import Transformer
 from glassformer.run import Run, save
 from glassformer.text.tokenizer import Tokenizer
@@ -85,6 +86,10 @@ def test_there_and_back(name: str, tmp_path: Path) -> None:
 
 def test_int8(tmp_path: Path) -> None:
     run = a_run("as the paper", tmp_path / "run")
+    tensors = {name: p.detach() for name, p in run.model.named_parameters()}
+    before = {name: tensor.clone() for name, tensor in tensors.items()}
+    write(run.config, tensors, run.vocabularies, tmp_path / "directly", "int8")
+    assert all(torch.equal(tensors[name], before[name]) for name in tensors)  # the library rounds in place
     convert(tmp_path / "run", tmp_path / "out", to="ctranslate2", precision="int8")
     convert(tmp_path / "run", tmp_path / "whole", to="ctranslate2")
     n = sum(p.numel() for p in run.model.parameters() if p.ndim == 2)

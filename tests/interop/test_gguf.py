@@ -17,7 +17,7 @@ from glassformer.text.chat import chat_ids
 from tests.interop.foreign import llama
 
 LETTERS = sorted(set("abcdefghij Ġ0123456789?!"))
-NAMES = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", *LETTERS, "ab", "Ġa"]
+NAMES = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", *LETTERS, "ab", "Ġa", "ĠĠ"]
 TEMPLATE = (
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' }}{{ message['content'] + '<|im_end|>' }}"
     "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>ab' }}{% endif %}"
@@ -60,7 +60,7 @@ def write(path: Path, theirs: Any, kind: Kind = Kind.F32, **changes: Any) -> dic
         "llama.attention.head_count": config.num_attention_heads, "llama.attention.head_count_kv": config.num_key_value_heads,
         "llama.attention.layer_norm_rms_epsilon": config.rms_norm_eps, "llama.rope.freq_base": 10000.0,
         "tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "smollm", "tokenizer.ggml.tokens": NAMES,
-        "tokenizer.ggml.token_type": [3] * 3 + [1] * (len(NAMES) - 3), "tokenizer.ggml.merges": ["a b", "Ġ a"],
+        "tokenizer.ggml.token_type": [3] * 3 + [1] * (len(NAMES) - 3), "tokenizer.ggml.merges": ["a b", "Ġ a", "Ġ Ġ"],
         "tokenizer.ggml.bos_token_id": 1, "tokenizer.ggml.eos_token_id": 2, "tokenizer.ggml.add_bos_token": False,
         "tokenizer.chat_template": TEMPLATE, "general.name": "Small",
     }  # fmt: skip
@@ -143,6 +143,11 @@ def test_its_vocabulary(tmp_path: Path) -> None:
     assert (tokenizer.start_id, tokenizer.end_id) == (None, 2)
     assert tokenizer.tokens(tokenizer.encode("ab a12?")) == ["ab", "Ġa", "1", "2", "?"]
     assert tokenizer.decode(tokenizer.encode("ab a12?")) == "ab a12?"
+    # digits stand alone before anything else is cut ("smollm"), so the blanks before one stay together; not so in GPT-2
+    assert tokenizer.tokens(tokenizer.encode("a  1")) == ["a", "ĠĠ", "1"]
+    write(tmp_path / "gpt.gguf", model(), **{"tokenizer.ggml.pre": "gpt-2"})
+    gpt = read(tmp_path / "gpt.gguf")[0].tokenizer
+    assert gpt.tokens(gpt.encode("a  1")) == ["a", "Ġ", "Ġ", "1"]
     write(tmp_path / "begun.gguf", model(), **{"tokenizer.ggml.add_bos_token": True})
     begun, _ = read(tmp_path / "begun.gguf")
     assert begun.tokenizer.start_id == 1

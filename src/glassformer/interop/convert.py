@@ -7,6 +7,7 @@ import torch
 from glassformer.checkpoint import fill
 from glassformer.errors import CheckpointError
 from glassformer.interop import ctranslate2, gguf, huggingface
+from glassformer.interop.engine import save_beside
 from glassformer.interop.foreign import Foreign
 from glassformer.model.transformer import Transformer
 from glassformer.run import Run, RunFiles, load, save
@@ -93,6 +94,7 @@ def convert(source: str | Path, out: str | Path, *, to: str = "run", precision: 
     tensors = {name: p.detach() for name, p in run.model.named_parameters()}
     if to == "ctranslate2":
         ctranslate2.write(run.config, tensors, run.vocabularies, Path(out), precision or "float32")
+        save_beside(run.config, run.vocabularies, Path(out))
         same = ctranslate2.tried(run, Path(out), precision or "float32", _sources(run))
     else:
         said.append(f"written as {huggingface.write(run.config, tensors, run.vocabularies, Path(out))}")

@@ -1,0 +1,134 @@
+"""Texts written by another engine, from a directory that `convert` has made: the same in and out."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from glassformer.config.files import dump, load_config, with_decode
+from glassformer.config.model import ModelConfig
+from glassformer.config.run import Config
+from glassformer.decode.hypothesis import BLANK, Hypothesis, Prompt, scored
+from glassformer.errors import CheckpointError, DecodingError
+from glassformer.files import write_text
+from glassformer.text.vocabularies import Vocabularies
+from glassformer.writer import Writer, Written
+
+SETTINGS = "glassformer.toml"  # beside what the engine reads: the architecture, and how it writes
+PATIENCE = 2.0  # CTranslate2's own, 1, ends a beam at the first finished hypothesis that is best at that moment
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """What a writer asks of a model that it does not run."""
+
+    config: ModelConfig
+
+
+def save_beside(config: Config, vocabularies: Vocabularies, out: Path) -> None:
+    """Write what an engine's own files lack: how texts are cut, and how the model writes."""
+    vocabularies.save(out)
+    write_text(out / SETTINGS, dump(Config(about=config.about, model=config.model, decode=config.decode)))
+
+
+class CTranslate2Writer(Writer):
+    """Writes with CTranslate2.
+
+    Its beam ranks by n^α. Where the settings have another length penalty, its hypotheses are scored by that afterwards.
+    """
+
+    def __init__(self, directory: str | Path, decode: Mapping[str, Any] | None = None, *, batch_size: int = 64) -> None:
+        """Open a directory.
+
+        Raises:
+            CheckpointError: `convert` has not made it, it is damaged, or the package is not installed.
+            ConfigError: No such field of [decode], or a value that it cannot have.
+            DecodingError: Something is asked for that this engine does not do.
+
+        """
+        path = Path(directory)
+        if not (path / SETTINGS).is_file() or not (path / "model.bin").is_file():
+            raise CheckpointError(
+                f"{directory} was not made for CTranslate2; make it: "
+                f"glassformer convert RUN {directory} --to ctranslate2"
+            )
+        config = with_decode(load_config(path / SETTINGS), decode or {})
+        if config.decode.sample:
+            raise DecodingError("the engine ctranslate2 searches here, and does not sample: leave sample out")
+        try:
+            from ctranslate2 import Translator
+        except ImportError as error:
+            raise CheckpointError("the engine needs its package: pip install 'glassformer[ctranslate2]'") from error
+        shape: Any = _Shape(config.model)
+        vocabularies = Vocabularies.load(path, n_classes=None)
+        super().__init__([shape], vocabularies, config.decode, batch_size=batch_size)
+        self._id_of = {
+            name: i for i, name in enumerate(self.tokenizer.tokens(range(config.model.target_vocabulary or 0)))
+        }
+        try:
+            self._translator = Translator(str(path), device="cpu", compute_type="default")
+        except RuntimeError as error:
+            raise CheckpointError(f"CTranslate2 cannot open {directory}: {error}") from error
+
+    def write(self, prompts: Sequence[Prompt]) -> list[list[Written]]:
+        """Write from each prompt; for each, its results in order, the best score first."""
+        results: list[list[Written]] = [[self._written(BLANK)] for _ in prompts]
+        if any(prompt.prefix for prompt in prompts):
+            raise DecodingError(
+                "the engine ctranslate2 gives a prefix no score: leave the prefix out, or use the run itself"
+            )
+        by_limit: dict[int, list[int]] = {}
+        for i, prompt in enumerate(prompts):
+            if not prompt.is_blank:
+                by_limit.setdefault(prompt.limit, []).append(i)
+        for limit, places in by_limit.items():
+            for i, found in zip(places, self._search([prompts[i] for i in places], limit), strict=True):
+                results[i] = [self._written(hypothesis) for hypothesis in found]
+        return results
+
+    def _search(self, prompts: Sequence[Prompt], limit: int) -> list[list[Hypothesis]]:
+        config, names = self.config, self.tokenizer.tokens
+        alpha = {"none": 0.0, "average": 1.0}.get(config.length_penalty, config.penalty_exponent)
+        ranks_alike = config.length_penalty != "wu"
+        found = self._translator.translate_batch(
+            [self.source_tokenizer.tokens(prompt.source or ()) for prompt in prompts],
+            max_batch_size=self.batch_size,
+            beam_size=config.beam_size,
+            num_hypotheses=config.n_best if ranks_alike else config.beam_size,
+            patience=PATIENCE if config.beam_size > 1 else 1.0,
+            length_penalty=alpha,
+            min_decoding_length=max(0, config.min_length - 1),
+            max_decoding_length=limit,
+            no_repeat_ngram_size=config.no_repeat_ngram,
+            suppress_sequences=[names([i]) for i in self.rules.forbidden] or None,
+            max_input_length=0,
+            return_scores=True,
+            return_end_token=True,
+        )
+        return [
+            sorted(
+                (
+                    scored(ids, score * len(ids) ** alpha, end_id=self.tokenizer.end_id, config=config)
+                    for ids, score in zip(map(self._ids, one.hypotheses), one.scores, strict=True)
+                ),
+                key=lambda hypothesis: -hypothesis.score,
+            )[: config.n_best]
+            for one in found
+        ]
+
+    def _ids(self, names: Sequence[str]) -> list[int]:
+        return [self._id_of[name] for name in names] or [self.tokenizer.end_id]
+
+    def stream(self, *_: Any, **__: Any) -> NoReturn:
+        """Refuse: this engine gives whole texts."""
+        self._refuse()
+
+    def steps(self, *_: Any, **__: Any) -> NoReturn:
+        """Refuse: this engine shows no steps."""
+        self._refuse()
+
+    def _attention(self, *_: Any, **__: Any) -> NoReturn:
+        self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        raise DecodingError("the engine ctranslate2 gives texts and scores only: for this, use the run itself")

@@ -19,7 +19,10 @@ def test_there_and_back(cli: Cli, tmp_path: Path) -> None:
     )
     assert cli("generate", "run", "a b c", "--max-length", "3", cwd=tmp_path).returncode == 0
     done = cli("convert", "run", "back", "--to", "hf", cwd=tmp_path)
-    assert done.stdout == f"{n:,} parameters\nwritten as LlamaForCausalLM\nback is ready\n"
+    assert (
+        done.stdout
+        == f"{n:,} parameters\nwritten as LlamaForCausalLM\ntried on 20 inputs: 20 come out the same\nback is ready\n"
+    )
     assert sorted(path.name for path in (tmp_path / "back").iterdir()) == [
         "config.json",
         "model.safetensors",

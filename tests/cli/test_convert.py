@@ -55,6 +55,7 @@ def test_nonsense(cli: Cli, tmp_path: Path, run_directory: Path) -> None:
             "Hugging Face has no equal of this model that we know: MarianMTModel needs",
         ),
         ((run_directory, run_directory), "is there and not empty"),
+        ((run_directory, "text.txt"), "text.txt is there and not empty"),
     ):
         done = cli("convert", *arguments, cwd=tmp_path)
         assert message in done.stderr

@@ -27,12 +27,10 @@ def convert(
     What our model does not have is refused by name. Nothing that a file holds is executed: no pickle is read, and a
     chat template works in a sandbox, when it is used.
     """
+    from glassformer.interop.convert import PRECISIONS
     from glassformer.interop.convert import convert as converted
 
-    if precision is not None and precision not in {
-        "run": ("float32", "bfloat16"),
-        "ctranslate2": ("float32", "int8"),
-    }.get(to, ()):
+    if precision not in (None, *PRECISIONS[to]):
         raise typer.BadParameter(f"there is no {precision} in the format {to!r}", param_hint="--precision")
     for line in converted(source, out, to=to, precision=precision):
         typer.echo(line)

@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 
 from glassformer.checkpoint import fill
-from glassformer.errors import CheckpointError
+from glassformer.errors import CheckpointError, ConfigError
 from glassformer.interop import ctranslate2, gguf, huggingface
 from glassformer.interop.engine import save_beside
 from glassformer.interop.foreign import Foreign
@@ -13,9 +13,9 @@ from glassformer.model.transformer import Transformer
 from glassformer.run import Run, RunFiles, load, save
 from glassformer.text.vocabularies import Vocabularies
 
-FORMATS = ("run", "hf", "ctranslate2")
 TRIED = 20  # inputs, after something was written
-PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+PRECISIONS = {"run": ("float32", "bfloat16"), "hf": (), "ctranslate2": ("float32", "int8")}  # by format
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 def read(source: str | Path) -> tuple[Run, list[str]]:
@@ -79,16 +79,19 @@ def convert(source: str | Path, out: str | Path, *, to: str = "run", precision: 
         precision: Of a run's weights: "float32" or "bfloat16"; of CTranslate2's "float32" or "int8"; None: as they are.
 
     Raises:
+        ConfigError: There is no such format, or precision of it.
         CheckpointError: The source cannot be read, the format has no equal of the model, or it cannot be written.
         DataError: The vocabulary cannot be used.
 
     """
+    if to not in PRECISIONS or (precision is not None and precision not in PRECISIONS[to]):
+        raise ConfigError(f"there is no format {to!r} with precision {precision!r}; there are {PRECISIONS}")
+    if Path(out).is_file() or (Path(out).is_dir() and any(Path(out).iterdir())):
+        raise CheckpointError(f"{out} is there and not empty; choose another name")
     run, said = read(source)
     said = [f"left out: {one}" for one in said]
-    if Path(out).exists() and any(Path(out).iterdir()):
-        raise CheckpointError(f"{out} is there and not empty; choose another name")
     if to == "run":
-        save(run, out, dtype=None if precision is None else PRECISIONS[precision])
+        save(run, out, dtype=None if precision is None else DTYPES[precision])
         n = sum(p.numel() for p in run.model.parameters())
         return [f"{n:,} parameters", *said]
     tensors = {name: p.detach() for name, p in run.model.named_parameters()}

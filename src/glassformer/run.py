@@ -28,7 +28,7 @@ from glassformer.inspect.trace import Trace, trace
 from glassformer.model.transformer import Transformer
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.text.vocabularies import CLASSES, SOURCE, TARGET, Vocabularies
-from glassformer.writer import Writer, WrittenToken, read
+from glassformer.writer import Writer, WrittenToken, longest_source, read
 
 
 class RunFiles:
@@ -110,7 +110,7 @@ class Run:
         self._check_fit(ensemble)
         config = with_decode(self.config, decode or {}).decode
         models = [self.model, *(other.model for other in ensemble)]
-        longest, cuts = self._limit(ensemble, truncate=truncate)
+        longest, cuts = longest_source([run.config for run in (self, *ensemble)], truncate=truncate)
         data = self.config.data
         return Writer(
             models,
@@ -233,22 +233,12 @@ class Run:
             DataError: The vocabulary cannot read it; or it is too long, and may not be cut.
 
         """
-        longest, cuts = self._limit(ensemble, truncate=truncate)
+        longest, cuts = longest_source([run.config for run in (self, *ensemble)], truncate=truncate)
         return read(text, self.tokenizer, longest, truncate=cuts)
-
-    def _limit(self, ensemble: Sequence["Run"], *, truncate: bool) -> tuple[int | None, bool]:
-        """Return the most tokens that all of the runs read, and whether longer texts are cut: as they were to learn."""
-        longest = None
-        for run in (self, *ensemble):
-            data = run.config.data
-            truncate = truncate or (data is not None and data.truncate)
-            ends = (run.config.model.longest, data.max_length if data is not None and data.truncate else None)
-            longest = min((end for end in (longest, *ends) if end is not None), default=None)
-        return longest, truncate
 
     def _class_probabilities(self, rows: Sequence[Sequence[int]]) -> Tensor:
         """Return the probabilities (B, C) of texts given as ids, in float64, which not every device has."""
-        device = next(self.model.parameters()).device
+        device = self.model.device
         ids, is_real = pad(rows)
         logits = self.model(ids.to(device), source_is_real=None if is_real is None else is_real.to(device))
         return logits.cpu().double().softmax(dim=-1)  # type: ignore[no-any-return]
@@ -391,7 +381,7 @@ def _laid_out(model: Transformer) -> Transformer:
     to three times faster, and with many rows no slower; only looking up rows of such a matrix, where it is tied to an
     embedding, takes longer. Names, shapes and values stay.
     """
-    if next(model.parameters()).device.type == "cpu":
+    if model.device.type == "cpu":
         for module in model.modules():
             if isinstance(module, torch.nn.Linear) and module.out_features > module.in_features:
                 module.weight.data = module.weight.data.t().contiguous().t()

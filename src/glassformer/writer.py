@@ -7,7 +7,7 @@ from typing import Literal, TypeVar
 import torch
 from torch import Tensor
 
-from glassformer.config.run import DecodeConfig
+from glassformer.config.run import Config, DecodeConfig
 from glassformer.data.batch import pad
 from glassformer.decode.beam import Record
 from glassformer.decode.greedy import Step, most_likely, sampler, steps
@@ -16,7 +16,7 @@ from glassformer.decode.parallel import two_at_once
 from glassformer.decode.rules import Rules
 from glassformer.decode.score import perplexity, score
 from glassformer.decode.search import search
-from glassformer.decode.state import begin
+from glassformer.decode.state import Model, begin
 from glassformer.errors import DataError, DecodingError
 from glassformer.inspect.trace import watch
 from glassformer.model.transformer import Transformer
@@ -94,6 +94,17 @@ def read(
     return tokenizer.framed(ids) if framed and ids else ids, n_cut
 
 
+def longest_source(configs: Sequence[Config], *, truncate: bool = False) -> tuple[int | None, bool]:
+    """Return the most tokens that models read together, and whether longer texts are cut: as they were to learn."""
+    longest = None
+    for config in configs:
+        data = config.data
+        truncate = truncate or (data is not None and data.truncate)
+        ends = (config.model.longest, data.max_length if data is not None and data.truncate else None)
+        longest = min((end for end in (longest, *ends) if end is not None), default=None)
+    return longest, truncate
+
+
 def _named(what: str, function: Callable[[str], Result], text: str) -> Result:
     """Call the function on a text, and say in errors what the text is."""
     try:
@@ -107,7 +118,7 @@ class Writer:
 
     def __init__(
         self,
-        models: Sequence[Transformer],
+        models: Sequence[Model],
         vocabularies: Vocabularies,
         config: DecodeConfig,
         *,
@@ -204,7 +215,7 @@ class Writer:
             return search(self.models, [prompts[i] for i in group], self.rules, self.config)
 
         results: list[list[Written]] = [[] for _ in prompts]
-        device = next(self.models[0].parameters()).device
+        device = self.models[0].device
         for group, found in zip(groups, two_at_once(write_group, groups, device), strict=True):
             for i, hypotheses in zip(group, found, strict=True):
                 results[i] = [self._written(hypothesis) for hypothesis in hypotheses]
@@ -280,7 +291,9 @@ class Writer:
             target, _ = pad([[*prompts[i].read, *ids[i][:-1]] for i in rows])
             weights = torch.zeros(len(rows), target.shape[1], source.shape[1])  # (B, T, S)
             for model in self.models:
-                device = next(model.parameters()).device
+                if not isinstance(model, Transformer):
+                    raise DecodingError("this engine gives texts and scores only: to see attention, use the run itself")
+                device = model.device
                 name = f"decoder.layers.{(model.config.n_decoder_layers or 0) - 1}.cross_attention.weights"
                 is_real = None if source_is_real is None else source_is_real.to(device)
                 with watch(model, name) as seen:

@@ -12,7 +12,7 @@ def convert(
         typer.Argument(help="A run, a directory of Hugging Face (Llama, Marian, BERT) or CTranslate2, or a GGUF file."),
     ],
     out: Annotated[Path, typer.Argument(help="A directory that is not there yet.")],
-    to: Annotated[Literal["run", "hf", "ctranslate2"], typer.Option("--to", help="The format.")] = "run",
+    to: Annotated[Literal["run", "hf", "ctranslate2", "onnx"], typer.Option("--to", help="The format.")] = "run",
     precision: Annotated[
         Literal["float32", "bfloat16", "int8"] | None,
         typer.Option(

@@ -10,6 +10,7 @@ from glassformer.cli.lines import Line, Tally, lines_of
 from glassformer.cli.options import (
     BatchSizeOption,
     DeviceOption,
+    EngineOption,
     EnsembleOption,
     InputOption,
     JsonOption,
@@ -17,7 +18,7 @@ from glassformer.cli.options import (
     TextsArgument,
 )
 from glassformer.cli.show import counted
-from glassformer.cli.writing import Shown, load_runs, write_lines
+from glassformer.cli.writing import Shown, open_writer, write_lines
 from glassformer.errors import DataError, DecodingError
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ def generate(
     scores: Annotated[
         bool, typer.Option("--scores", help="Print score and log-probability before the text, with tabs between.")
     ] = False,
+    engine: EngineOption = None,
     ensemble: EnsembleOption = None,
     batch_size: BatchSizeOption = 64,
     device: DeviceOption = "cpu",
@@ -52,15 +54,12 @@ def generate(
     Newlines that the model writes are printed as blanks, so that each line of input has one of output; --stream and
     --json keep them. A line that cannot be read gives an empty line, a message on standard error, and exit code 1.
     """
-    loaded, others = load_runs(run, ensemble, device)
-    if loaded.config.model.kind != "decoder":
-        verb = "translate" if loaded.config.model.kind == "encoder-decoder" else "classify"
-        raise DecodingError(f"{run} is no decoder-only model: it does not go on from a text; use {verb}")
     if stream and (json or scores):
         raise typer.BadParameter("a stream is text alone: leave --json and --scores out", param_hint="--stream")
     if json and with_prompt:
         raise typer.BadParameter("JSON holds the prompt anyway", param_hint="--with-prompt")
-    writer = loaded.writer(decode, ensemble=others, batch_size=batch_size, chat=chat)
+    writer = open_writer("generate", run, engine, decode, ensemble=ensemble, device=device, batch_size=batch_size,
+                         chat=chat)  # fmt: skip
     if stream:
         _stream(writer, lines_of(text, input), with_prompt=with_prompt)
         return

@@ -1,7 +1,7 @@
 """Arguments and options that several verbs share."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -42,6 +42,10 @@ TruncateOption = Annotated[
     bool, typer.Option("--truncate", help="Cut texts that are longer than learned positions instead of refusing them.")
 ]
 DeviceOption = Annotated[str, typer.Option(metavar="DEVICE", help="Where the model works: cpu, cuda, cuda:1, mps.")]
+EngineOption = Annotated[
+    Literal["ctranslate2", "onnx"] | None,
+    typer.Option("--engine", help="Write with this one, from a directory that `convert --to` has made."),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 
 

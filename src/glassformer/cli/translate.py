@@ -1,7 +1,7 @@
 """`glassformer translate`: lines in, translated lines out."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -10,6 +10,7 @@ from glassformer.cli.lines import lines_of
 from glassformer.cli.options import (
     BatchSizeOption,
     DeviceOption,
+    EngineOption,
     EnsembleOption,
     InputOption,
     JsonOption,
@@ -18,8 +19,7 @@ from glassformer.cli.options import (
     TruncateOption,
 )
 from glassformer.cli.show import counted
-from glassformer.cli.writing import Shown, load_runs, write_lines
-from glassformer.errors import DecodingError
+from glassformer.cli.writing import Shown, open_writer, write_lines
 
 if TYPE_CHECKING:
     from glassformer.writer import Writer
@@ -48,10 +48,7 @@ def translate(
             help="Print where each target token looked, before the text: source-target, counted from 0 (Pharaoh).",
         ),
     ] = False,
-    engine: Annotated[
-        Literal["ctranslate2"] | None,
-        typer.Option("--engine", help="Write with this one, from a directory that `convert --to` has made."),
-    ] = None,
+    engine: EngineOption = None,
     ensemble: EnsembleOption = None,
     batch_size: BatchSizeOption = 64,
     truncate: TruncateOption = False,
@@ -64,17 +61,10 @@ def translate(
     A line that the vocabulary cannot read gives an empty line, a message on standard error, and exit code 1 at the
     end. With --n-best the number of the line and the rank stand before each result.
     """
-    if engine is not None:
-        if ensemble or truncate or alignments or device != "cpu":
-            raise typer.BadParameter(
-                "it works with one model on the CPU: leave --ensemble, --truncate, --alignments and --device out",
-                param_hint="--engine",
-            )
-        from glassformer.interop.engine import CTranslate2Writer
-
-        writer: Writer = CTranslate2Writer(run, decode, batch_size=batch_size)
-    else:
-        writer = _own_writer(run, ensemble, device, decode, batch_size=batch_size, truncate=truncate)
+    if alignments and engine is not None:
+        raise typer.BadParameter("an engine gives texts and scores only", param_hint="--alignments")
+    writer = open_writer("translate", run, engine, decode, ensemble=ensemble, device=device, batch_size=batch_size,
+                         truncate=truncate)  # fmt: skip
     if po is not None:
         if text or input or prefix or scores or alignments or json or writer.config.n_best > 1:
             raise typer.BadParameter("a catalogue is read and printed as a whole: leave the other options out")
@@ -83,16 +73,6 @@ def translate(
     writer.prompt("", prefix=prefix)  # if the prefix is wrong, it is wrong for every line
     shown = Shown(scores=scores, alignments=alignments, n_best=writer.config.n_best > 1, json=json)
     write_lines(writer, lines_of(text, input), shown, prefix=prefix)
-
-
-def _own_writer(
-    run: Path, ensemble: list[Path] | None, device: str, decode: dict[str, Any], *, batch_size: int, truncate: bool
-) -> "Writer":
-    loaded, others = load_runs(run, ensemble, device)
-    if loaded.config.model.kind != "encoder-decoder":
-        verb = "generate" if loaded.config.model.kind == "decoder" else "classify"
-        raise DecodingError(f"{run} is no encoder–decoder: it does not translate; use {verb}")
-    return loaded.writer(decode, ensemble=others, batch_size=batch_size, truncate=truncate)
 
 
 def _translate_catalogue(writer: "Writer", path: Path) -> None:

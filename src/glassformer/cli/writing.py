@@ -14,6 +14,7 @@ from glassformer.text.lines import one_line
 
 if TYPE_CHECKING:
     from glassformer.decode.hypothesis import Prompt
+    from glassformer.interop.engine import Engine
     from glassformer.run import Run
     from glassformer.writer import Writer, Written
 
@@ -36,6 +37,50 @@ def load_runs(run: Path, others: Sequence[Path] | None, device: str) -> tuple["R
     from glassformer.run import load
 
     return load(run, device=device), [load(other, device=device) for other in others or ()]
+
+
+def open_writer(
+    verb: str,
+    run: Path,
+    engine: "Engine | None",
+    decode: dict[str, Any],
+    *,
+    ensemble: Sequence[Path] | None,
+    device: str,
+    batch_size: int,
+    truncate: bool = False,
+    chat: bool = False,
+) -> "Writer":
+    """Open what `translate` or `generate` writes with: a run and others that vote, or what an engine reads.
+
+    Raises:
+        DecodingError: It holds a model of another kind than the verb needs.
+
+    """
+    if engine is not None:
+        if ensemble or truncate or device != "cpu":
+            raise typer.BadParameter(
+                "it works with one model on the CPU: leave --ensemble, --truncate and --device out",
+                param_hint="--engine",
+            )
+        from glassformer.interop.engine import open_writer
+
+        writer = open_writer(engine, run, decode, batch_size=batch_size, chat=chat)
+        _check_kind(verb, run, writer.models[0].config.kind)
+        return writer
+    loaded, others = load_runs(run, ensemble, device)
+    _check_kind(verb, run, loaded.config.model.kind)
+    return loaded.writer(decode, ensemble=others, batch_size=batch_size, truncate=truncate, chat=chat)
+
+
+def _check_kind(verb: str, run: Path, kind: str) -> None:
+    right = {"encoder-decoder": "translate", "decoder": "generate", "encoder": "classify"}[kind]
+    if right != verb:
+        lacks = {
+            "translate": "no encoder–decoder: it does not translate",
+            "generate": "no decoder-only model: it does not go on from a text",
+        }[verb]
+        raise DecodingError(f"{run} is {lacks}; use {right}")
 
 
 def write_lines(writer: "Writer", lines: Iterator[Line], shown: Shown, *, prefix: str = "") -> None:

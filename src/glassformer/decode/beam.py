@@ -10,8 +10,7 @@ import torch
 from glassformer.config.run import DecodeConfig
 from glassformer.decode.hypothesis import Hypothesis, Prompt, length_penalty, scored
 from glassformer.decode.rules import Rules, top
-from glassformer.decode.state import State, begin
-from glassformer.model.transformer import Transformer
+from glassformer.decode.state import Model, State, begin
 
 Fate = Literal["goes on", "finished", "pruned"]
 
@@ -120,7 +119,7 @@ class Search:
 
 @torch.inference_mode()
 def beam(
-    models: Sequence[Transformer],
+    models: Sequence[Model],
     prompts: Sequence[Prompt],
     rules: Rules,
     config: DecodeConfig,

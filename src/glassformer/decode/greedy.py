@@ -10,8 +10,7 @@ from glassformer.config.run import DecodeConfig
 from glassformer.decode.hypothesis import Hypothesis, Prompt, scored
 from glassformer.decode.rules import Rules, top
 from glassformer.decode.sample import Sampler
-from glassformer.decode.state import State, begin
-from glassformer.model.transformer import Transformer
+from glassformer.decode.state import Model, State, begin
 
 # log-probabilities (R, V) of the rows that are still written at, and which prompts those are -> a token for each, (R,)
 Choose = Callable[[Tensor, Sequence[int]], Tensor]
@@ -63,7 +62,7 @@ def steps(state: State, prompts: Sequence[Prompt], rules: Rules, choose: Choose 
 
 
 def write(
-    models: Sequence[Transformer], prompts: Sequence[Prompt], rules: Rules, config: DecodeConfig
+    models: Sequence[Model], prompts: Sequence[Prompt], rules: Rules, config: DecodeConfig
 ) -> list[list[Hypothesis]]:
     """Write each prompt to its end: once, greedily, or as many samples as `n_best`, the best score first."""
     n = config.n_best if config.sample else 1

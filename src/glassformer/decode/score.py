@@ -7,16 +7,15 @@ import torch
 
 from glassformer.decode.hypothesis import Prompt
 from glassformer.decode.rules import Rules
-from glassformer.decode.state import State
+from glassformer.decode.state import Model, State
 from glassformer.errors import DataError
-from glassformer.model.transformer import Transformer
 
 LARGEST = 2**25  # logits at once: 128 MB
 
 
 @torch.inference_mode()
 def score(
-    models: Sequence[Transformer],
+    models: Sequence[Model],
     prompts: Sequence[Prompt],
     targets: Sequence[Sequence[int]],
     rules: Rules,

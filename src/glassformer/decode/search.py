@@ -7,11 +7,11 @@ from glassformer.decode.beam import Record, beam
 from glassformer.decode.greedy import write
 from glassformer.decode.hypothesis import BLANK, Hypothesis, Prompt
 from glassformer.decode.rules import Rules
-from glassformer.model.transformer import Transformer
+from glassformer.decode.state import Model
 
 
 def search(
-    models: Sequence[Transformer],
+    models: Sequence[Model],
     prompts: Sequence[Prompt],
     rules: Rules,
     config: DecodeConfig,

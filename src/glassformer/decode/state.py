@@ -2,15 +2,47 @@
 
 import math
 from collections.abc import Sequence
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from glassformer.config.model import ModelConfig
 from glassformer.data.batch import pad
 from glassformer.decode.hypothesis import Prompt
 from glassformer.decode.rules import Rules
 from glassformer.errors import DecodingError
-from glassformer.model.transformer import Memory, Transformer
+from glassformer.model.cache import Cache
+from glassformer.model.transformer import Memory
+
+
+class Model(Protocol):
+    """What a search asks of a model: ours, or one that another engine runs. The methods are those of `Transformer`."""
+
+    @property
+    def config(self) -> ModelConfig:
+        """What it is."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where its tensors are."""
+
+    def new_cache(self) -> Cache:
+        """Return an empty cache for `decode`."""
+
+    def encode(self, source: Tensor, *, is_real: Tensor | None = None) -> Memory:
+        """Read sources (B, S)."""
+
+    def decode(
+        self,
+        target: Tensor,
+        memory: Memory | None = None,
+        *,
+        cache: Cache | None = None,
+        is_real: Tensor | None = None,
+        last: int | None = None,
+    ) -> Tensor:
+        """Read targets (B, T) and return the logits (B, last, V) of what comes next."""
 
 
 def combine(logits: Sequence[Tensor]) -> Tensor:
@@ -30,12 +62,12 @@ class State:
     logits: Tensor  # (R, V)
     prefix_log_probabilities: list[float]  # of each prompt's prefix
 
-    def __init__(self, models: Sequence[Transformer], prompts: Sequence[Prompt]) -> None:
+    def __init__(self, models: Sequence[Model], prompts: Sequence[Prompt]) -> None:
         """Encode the sources; the models are in eval mode and write the same vocabulary."""
         if not all(model.config.has_decoder for model in models):
             raise DecodingError("an encoder-only model does not write: it classifies")
         self.models = models
-        self.device = next(models[0].parameters()).device
+        self.device = models[0].device
         self._caches = [model.new_cache() for model in models]
         self._memories: list[Memory | None] = [None] * len(models)
         if models[0].config.has_encoder:
@@ -71,13 +103,11 @@ class State:
             model.decode(ids, memory, cache=cache, is_real=is_real, last=last)
             for model, memory, cache in zip(self.models, self._memories, self._caches, strict=True)
         ]
-        return combine(
-            [one.clone() if model.logits.watched else one for model, one in zip(self.models, logits, strict=True)]
-        )
+        return combine(logits)
 
 
 @torch.inference_mode()
-def begin(models: Sequence[Transformer], prompts: Sequence[Prompt], rules: Rules) -> State:
+def begin(models: Sequence[Model], prompts: Sequence[Prompt], rules: Rules) -> State:
     """Encode the sources and read what stands before the first token that is to be chosen.
 
     Raises:

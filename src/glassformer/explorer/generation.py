@@ -19,6 +19,7 @@ from glassformer.errors import DataError
 from glassformer.explorer.api import ALL_NAMES, Request, spelt, tokens
 from glassformer.explorer.shelf import Shelved
 from glassformer.inspect.trace import Traced, watch
+from glassformer.model.transformer import Transformer
 from glassformer.writer import Writer
 
 MOST_STEPS = 200
@@ -60,11 +61,12 @@ def _written(shelved: Shelved, request: Request, decode: Mapping[str, Any]) -> d
         "decode": writer.config.model_dump(mode="json", exclude_none=True),
         "limit": prompt.limit,
     }
-    return given | (_search(writer, prompt) if writer.config.beam_size > 1 else _one_way(writer, prompt))
+    return given | (
+        _search(writer, prompt) if writer.config.beam_size > 1 else _one_way(shelved.run.model, writer, prompt)
+    )
 
 
-def _one_way(writer: Writer, prompt: Prompt) -> dict[str, Any]:
-    (model,) = writer.models
+def _one_way(model: Transformer, writer: Writer, prompt: Prompt) -> dict[str, Any]:
     last = f"decoder.layers.{(model.config.n_decoder_layers or 0) - 1}"
     looks = {"target": f"{last}.self_attention.weights"}
     if model.config.has_encoder:

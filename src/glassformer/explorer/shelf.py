@@ -95,7 +95,7 @@ class Shelved:
             assert self.files is not None
             model = Transformer(self.run.config)
             load_weights(model, self.files.snapshot(snapshot))
-            return model.to(next(self.run.model.parameters()).device).eval()
+            return model.to(self.run.model.device).eval()
 
         with self.lock:
             return self._models.get(snapshot, made)

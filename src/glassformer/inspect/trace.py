@@ -143,7 +143,7 @@ def trace(
         only: Names, or patterns such as "decoder.*.weights". 24 layers on 512 tokens are 0.6 GB.
 
     """
-    device = next(model.parameters()).device
+    device = model.device
     source_ids, source_is_real = _rows(source, model.config.source_vocabulary, "source", device)
     target_ids, target_is_real = _rows(target, model.config.target_vocabulary, "target", device)
     if source_ids is not None and target_ids is not None and len(source_ids) != len(target_ids):

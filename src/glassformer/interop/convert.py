@@ -1,20 +1,26 @@
 """Models from elsewhere become runs, and runs become what others read; each is tried when it is written."""
 
 from pathlib import Path
+from typing import Literal
 
 import torch
+from torch import Tensor
 
 from glassformer.checkpoint import fill
+from glassformer.decode.hypothesis import Prompt
 from glassformer.errors import CheckpointError, ConfigError
-from glassformer.interop import ctranslate2, gguf, huggingface
-from glassformer.interop.engine import save_beside
+from glassformer.interop import ctranslate2, gguf, huggingface, onnx
+from glassformer.interop.engine import Engine, open_writer, save_beside
 from glassformer.interop.foreign import Foreign
+from glassformer.interop.onnx_model import OnnxModel
 from glassformer.model.transformer import Transformer
 from glassformer.run import Run, RunFiles, load, save
 from glassformer.text.vocabularies import Vocabularies
 
+Format = Literal["run", "hf", "ctranslate2", "onnx"]
 TRIED = 20  # inputs, after something was written
-PRECISIONS = {"run": ("float32", "bfloat16"), "hf": (), "ctranslate2": ("float32", "int8")}  # by format
+LONGEST_TRIED = 30  # tokens
+PRECISIONS = {"run": ("float32", "bfloat16"), "hf": (), "ctranslate2": ("float32", "int8"), "onnx": ()}  # by format
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
@@ -69,13 +75,13 @@ def _check_sizes(model: Transformer, vocabularies: Vocabularies) -> None:
             raise CheckpointError(f"its vocabulary has {tokenizer.size:,} tokens, but its model knows {size:,}")
 
 
-def convert(source: str | Path, out: str | Path, *, to: str = "run", precision: str | None = None) -> list[str]:
+def convert(source: str | Path, out: str | Path, *, to: Format = "run", precision: str | None = None) -> list[str]:
     """Read a model and write it in another format; return what is to be said about it.
 
     Args:
         source: What `read` takes.
         out: A directory that is not there yet.
-        to: "run"; "hf": Hugging Face's layout; "ctranslate2".
+        to: "run"; "hf": Hugging Face's layout; "ctranslate2"; "onnx".
         precision: Of a run's weights: "float32" or "bfloat16"; of CTranslate2's "float32" or "int8"; None: as they are.
 
     Raises:
@@ -95,13 +101,17 @@ def convert(source: str | Path, out: str | Path, *, to: str = "run", precision: 
         n = sum(p.numel() for p in run.model.parameters())
         return [f"{n:,} parameters", *said]
     tensors = {name: p.detach() for name, p in run.model.named_parameters()}
-    if to == "ctranslate2":
-        ctranslate2.write(run.config, tensors, run.vocabularies, Path(out), precision or "float32")
-        save_beside(run.config, run.vocabularies, Path(out))
-        same = ctranslate2.tried(run, Path(out), precision or "float32", _sources(run))
-    else:
+    if to == "hf":
         said.append(f"written as {huggingface.write(run.config, tensors, run.vocabularies, Path(out))}")
         same = _read_back(run, Path(out))
+    else:
+        run.model.float()
+        if to == "ctranslate2":
+            ctranslate2.write(run.config, tensors, run.vocabularies, Path(out), precision or "float32")
+        else:
+            onnx.write(run.model, Path(out))
+        save_beside(run.config, run.vocabularies, Path(out))
+        same = _tried(run, to, Path(out))
     said.append(f"tried on {TRIED} inputs: {same} come out the same")
     if same < TRIED and precision != "int8":
         raise CheckpointError(
@@ -111,8 +121,8 @@ def convert(source: str | Path, out: str | Path, *, to: str = "run", precision: 
     return [f"{n:,} parameters", *said]
 
 
-def _sources(run: Run) -> list[list[int]]:
-    """Draw texts from a vocabulary, as ids."""
+def _drawn(run: Run) -> list[list[int]]:
+    """Draw texts from the vocabulary that is read, as ids."""
     draw, tokenizer = torch.Generator().manual_seed(0), run.vocabularies.source
     plain = torch.tensor(
         [i for i in range(tokenizer.size) if not tokenizer.is_special(i) and i != tokenizer.unknown_id]
@@ -121,23 +131,41 @@ def _sources(run: Run) -> list[list[int]]:
     return [plain[torch.randint(len(plain), (n,), generator=draw)].tolist() for n in lengths]
 
 
+def _tried(run: Run, to: Engine, out: Path) -> int:
+    """Return for how many texts an engine writes what the run writes, the likeliest token each time."""
+    if not run.config.model.has_decoder:
+        other = OnnxModel(out, run.config.model)
+        return sum(_close(run.model(x), other.classify(x)) for x in map(_row, _drawn(run)))
+    way = {"beam_size": 1, "n_best": 1, "sample": False}
+    framed, start = run.vocabularies.source.framed, [run.tokenizer.start_id or 0]
+    prompts = [
+        Prompt(framed(ids), start, LONGEST_TRIED) if run.config.model.has_encoder else Prompt(None, ids, LONGEST_TRIED)
+        for ids in _drawn(run)
+    ]
+    own, theirs = run.writer(way).write(prompts), open_writer(to, out, way).write(prompts)
+    return sum(a[0].ids == b[0].ids for a, b in zip(own, theirs, strict=True))
+
+
 @torch.inference_mode()
 def _read_back(run: Run, out: Path) -> int:
     """Return of how many texts the written model, read again, makes the same: its scores, to the last place but one."""
-    again, same = read(out)[0], 0
-    for ids in _sources(run):
-        found = []
-        for model in (run.model, again.model):
-            x, float32 = (
-                torch.tensor([ids]),
-                model.float() if next(model.parameters()).dtype != torch.float32 else model,
-            )
-            match run.config.model.kind:
-                case "decoder":
-                    found.append(float32.decode(x))
-                case "encoder":
-                    found.append(float32(x))
-                case _:
-                    found.append(float32(x, x.clamp(max=run.tokenizer.size - 1)))
-        same += int((found[0] - found[1]).abs().max() <= 1e-4 * found[0].abs().max())
+    again, same = read(out)[0].model.float(), 0
+    run.model.float()
+    for x in map(_row, _drawn(run)):
+        match run.config.model.kind:
+            case "decoder":
+                same += _close(run.model.decode(x), again.decode(x))
+            case "encoder":
+                same += _close(run.model(x), again(x))
+            case _:
+                y = x.clamp(max=run.tokenizer.size - 1)
+                same += _close(run.model(x, y), again(x, y))
     return same
+
+
+def _row(ids: list[int]) -> Tensor:
+    return torch.tensor([ids])
+
+
+def _close(a: Tensor, b: Tensor) -> bool:
+    return bool((a - b).abs().max() <= 1e-4 * a.abs().max())

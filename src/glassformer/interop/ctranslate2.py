@@ -19,14 +19,12 @@ from torch import Tensor
 from glassformer.config.files import validated
 from glassformer.config.model import ModelConfig, Positions
 from glassformer.config.run import Config, DecodeConfig
-from glassformer.decode.hypothesis import Prompt
 from glassformer.errors import CheckpointError
 from glassformer.interop.ctranslate2_file import read_variables
 from glassformer.interop.foreign import Foreign, Settings
 from glassformer.interop.layout import Layout, Part, embedding_names, give, take
 from glassformer.interop.vocabulary import with_frame
 from glassformer.model.position import Sinusoidal
-from glassformer.run import Run
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.text.vocabularies import Vocabularies
 
@@ -34,8 +32,6 @@ FILE = "model.bin"
 ACTIVATIONS = ("relu", "gelu-tanh", "silu", "gelu")
 ATTENTION_WIDTH = 8  # heads, where a file does not say
 LONGEST = 2048  # positions that are written; without a table CTranslate2 makes those of tensor2tensor
-LONGEST_TRIED = 30  # tokens
-GREEDY = {"beam_size": 1, "n_best": 1, "sample": False}
 NORM = {"gamma": "weight", "beta": "bias"}
 KNOWN = (  # settings among the variables
     "num_heads", "pre_norm", "activation", "scale_embeddings", "embeddings_merge", "alignment_layer", "alignment_heads",
@@ -125,23 +121,6 @@ def write(config: Config, ours: Mapping[str, Tensor], vocabularies: Vocabularies
     spec.optimize(quantization=None if precision == "float32" else precision)
     out.mkdir(parents=True, exist_ok=True)
     spec.save(str(out))
-
-
-def tried(run: Run, path: Path, precision: str, sources: Sequence[Sequence[int]]) -> int:
-    """Return of how many sources CTranslate2 writes what the run writes, the likeliest token each time."""
-    from ctranslate2 import Translator
-
-    other = Translator(str(path), device="cpu", compute_type=precision)
-    writer = run.writer({**GREEDY, "max_length": LONGEST_TRIED})
-    same = 0
-    for ids in sources:
-        read_ids = run.vocabularies.source.framed(ids)
-        prompt = Prompt(read_ids, [run.tokenizer.start_id or 0], LONGEST_TRIED)
-        own = run.tokenizer.tokens(i for i in writer.write([prompt])[0][0].ids if i != run.tokenizer.end_id)
-        names = run.vocabularies.source.tokens(read_ids)
-        (found,) = other.translate_batch([names], beam_size=1, max_decoding_length=LONGEST_TRIED, min_decoding_length=0)
-        same += found.hypotheses[0] == own
-    return same
 
 
 def _set(place: Any, path: Sequence[str], value: NDArray[Any]) -> None:

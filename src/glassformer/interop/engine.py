@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 from glassformer.config.files import dump, load_config, with_decode
 from glassformer.config.model import ModelConfig
@@ -11,11 +11,66 @@ from glassformer.config.run import Config
 from glassformer.decode.hypothesis import BLANK, Hypothesis, Prompt, scored
 from glassformer.errors import CheckpointError, DecodingError
 from glassformer.files import write_text
+from glassformer.interop.ctranslate2 import FILE
+from glassformer.interop.onnx import DECODER
+from glassformer.interop.onnx_model import OnnxModel
 from glassformer.text.vocabularies import Vocabularies
-from glassformer.writer import Writer, Written
+from glassformer.writer import Writer, Written, longest_source
 
-SETTINGS = "glassformer.toml"  # beside what the engine reads: the architecture, and how it writes
+Engine = Literal["ctranslate2", "onnx"]
+SETTINGS = "glassformer.toml"  # beside what the engine reads: the architecture, and how it reads and writes
 PATIENCE = 2.0  # CTranslate2's own, 1, ends a beam at the first finished hypothesis that is best at that moment
+
+
+def save_beside(config: Config, vocabularies: Vocabularies, out: Path) -> None:
+    """Write what an engine's own files lack: how texts are cut, and how the model writes."""
+    vocabularies.save(out)
+    kept = Config(about=config.about, model=config.model, data=config.data, decode=config.decode)
+    write_text(out / SETTINGS, dump(kept))
+
+
+def open_writer(
+    engine: Engine,
+    directory: str | Path,
+    decode: Mapping[str, Any] | None = None,
+    *,
+    batch_size: int = 64,
+    chat: bool = False,
+) -> Writer:
+    """Open a directory to write with an engine.
+
+    Args:
+        engine: "ctranslate2", or "onnx" for onnxruntime.
+        directory: What `convert` has made for it.
+        decode: Fields of [decode] that differ from those of the run that was converted.
+        batch_size: How many texts are written at once.
+        chat: Each text is a message to a model that answers, by its chat template.
+
+    Raises:
+        CheckpointError: `convert` has not made it, it is damaged, or the package is not installed.
+        ConfigError: No such field of [decode], or a value that it cannot have.
+        DecodingError: Something is asked for that this engine does not do.
+
+    """
+    path, name, file = Path(directory), *{"ctranslate2": ("CTranslate2", FILE), "onnx": ("ONNX", DECODER)}[engine]
+    if not (path / SETTINGS).is_file() or not (path / file).is_file():
+        raise CheckpointError(
+            f"{directory} was not made for {name}, to write with; make it: "
+            f"glassformer convert RUN {directory} --to {engine}"
+        )
+    config = with_decode(load_config(path / SETTINGS), decode or {})
+    data, (longest, cuts) = config.data, longest_source([config])
+    ways: dict[str, Any] = {
+        "batch_size": batch_size,
+        "truncate": cuts,
+        "longest_source": longest,
+        "with_start": data is None or data.window is None,  # as a run has it
+        "chat": chat,
+    }
+    vocabularies = Vocabularies.load(path, n_classes=None)
+    if engine == "ctranslate2":
+        return CTranslate2Writer(path, config, vocabularies, **ways)
+    return Writer([OnnxModel(path, config.model)], vocabularies, config.decode, **ways)
 
 
 @dataclass(frozen=True)
@@ -25,34 +80,14 @@ class _Shape:
     config: ModelConfig
 
 
-def save_beside(config: Config, vocabularies: Vocabularies, out: Path) -> None:
-    """Write what an engine's own files lack: how texts are cut, and how the model writes."""
-    vocabularies.save(out)
-    write_text(out / SETTINGS, dump(Config(about=config.about, model=config.model, decode=config.decode)))
-
-
 class CTranslate2Writer(Writer):
     """Writes with CTranslate2.
 
     Its beam ranks by n^α. Where the settings have another length penalty, its hypotheses are scored by that afterwards.
     """
 
-    def __init__(self, directory: str | Path, decode: Mapping[str, Any] | None = None, *, batch_size: int = 64) -> None:
-        """Open a directory.
-
-        Raises:
-            CheckpointError: `convert` has not made it, it is damaged, or the package is not installed.
-            ConfigError: No such field of [decode], or a value that it cannot have.
-            DecodingError: Something is asked for that this engine does not do.
-
-        """
-        path = Path(directory)
-        if not (path / SETTINGS).is_file() or not (path / "model.bin").is_file():
-            raise CheckpointError(
-                f"{directory} was not made for CTranslate2; make it: "
-                f"glassformer convert RUN {directory} --to ctranslate2"
-            )
-        config = with_decode(load_config(path / SETTINGS), decode or {})
+    def __init__(self, path: Path, config: Config, vocabularies: Vocabularies, **ways: Any) -> None:
+        """Open a directory; see `open_writer`."""
         if config.decode.sample:
             raise DecodingError("the engine ctranslate2 searches here, and does not sample: leave sample out")
         try:
@@ -60,15 +95,14 @@ class CTranslate2Writer(Writer):
         except ImportError as error:
             raise CheckpointError("the engine needs its package: pip install 'glassformer[ctranslate2]'") from error
         shape: Any = _Shape(config.model)
-        vocabularies = Vocabularies.load(path, n_classes=None)
-        super().__init__([shape], vocabularies, config.decode, batch_size=batch_size)
+        super().__init__([shape], vocabularies, config.decode, **ways)
         self._id_of = {
             name: i for i, name in enumerate(self.tokenizer.tokens(range(config.model.target_vocabulary or 0)))
         }
         try:
             self._translator = Translator(str(path), device="cpu", compute_type="default")
         except RuntimeError as error:
-            raise CheckpointError(f"CTranslate2 cannot open {directory}: {error}") from error
+            raise CheckpointError(f"CTranslate2 cannot open {path}: {error}") from error
 
     def write(self, prompts: Sequence[Prompt]) -> list[list[Written]]:
         """Write from each prompt; for each, its results in order, the best score first."""
@@ -125,9 +159,6 @@ class CTranslate2Writer(Writer):
 
     def steps(self, *_: Any, **__: Any) -> NoReturn:
         """Refuse: this engine shows no steps."""
-        self._refuse()
-
-    def _attention(self, *_: Any, **__: Any) -> NoReturn:
         self._refuse()
 
     def _refuse(self) -> NoReturn:

@@ -78,7 +78,7 @@ class Processes:
         if self.count == 1:
             return model
         if not shard:
-            device = next(model.parameters()).device
+            device = model.device
             own = None if device.index is None else [device.index]
             return DistributedDataParallel(model, device_ids=own, gradient_as_bucket_view=True)
         for stack in (model.encoder, model.decoder):

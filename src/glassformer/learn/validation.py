@@ -68,7 +68,7 @@ class Validation:
     def measure(self, model: Transformer) -> Result:
         """Measure a model, which is in eval mode; the result is the same in every process."""
         plain, processes = Objective(), self._processes
-        device = next(model.parameters()).device
+        device = model.device
         total = n_labels = 0.0
         most = LOGITS // (model.config.target_vocabulary or 1)
         batches = in_order(self._examples.lengths, batch_tokens=max(1, min(TOKENS, most)))

@@ -49,7 +49,7 @@ def attention_mask(ids: Tensor, n_keys: int, is_real: Tensor | None, *, is_causa
     """
     n_queries = ids.shape[1]
     if is_real is not None:
-        if is_real.dtype != torch.bool or is_real.shape != (len(ids), n_keys):
+        if is_real.dtype != torch.bool or is_real.shape != (ids.shape[0], n_keys):
             got = f"{is_real.dtype} {tuple(is_real.shape)}"
             raise DataError(f"is_real must be torch.bool of shape {(len(ids), n_keys)}, True at real tokens, not {got}")
         allowed = is_real[:, None, None, :]  # (B, 1, 1, S)
@@ -123,7 +123,7 @@ class MultiHeadAttention(nn.Module):
         they do not show. It is the one thing that is computed in several ways.
         """
         dropout = self.dropout if self.training else 0.0
-        n = len(q) // len(k)  # so many rows side by side read one row of the memory: the beams of one source
+        n = q.shape[0] // k.shape[0]  # so many rows side by side read one row of the memory: the beams of one source
         n_groups = self.n_heads // self.n_kv_heads
         watched = any(tap.watched for tap in (self.scores, self.scaled, self.masked, self.weights))
         slow = v.requires_grad and v.dtype == torch.bfloat16 and v.device.type == "cpu"

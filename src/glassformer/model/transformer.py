@@ -213,7 +213,7 @@ class Transformer(nn.Module):
             raise DataError("an encoder-only model has no decoder: it cannot write")
         if (memory is None) == (self.encoder is not None):
             raise DataError("an encoder–decoder decodes with a memory (call encode first), a decoder alone without")
-        if memory is not None and len(target) % len(memory.states):
+        if memory is not None and target.size(0) % memory.states.size(0):
             raise DataError(f"{len(target)} targets cannot share {len(memory.states)} memories evenly")
         n_tokens = target.shape[1]
         if cache is not None:
@@ -228,12 +228,19 @@ class Transformer(nn.Module):
             memory=None if memory is None else memory.states,
             memory_mask=None
             if memory is None
-            else attention_mask(target[: len(memory.states)], memory.states.shape[1], memory.is_real, is_causal=False),
+            else attention_mask(
+                target[: memory.states.size(0)], memory.states.shape[1], memory.is_real, is_causal=False
+            ),
             cache=cache,
         )
         if cache is not None:
             cache.length, cache.is_real = n_tokens, is_real
         return self._score(self.output(x if last is None else x[:, -last:]))  # (B, T, V)
+
+    @property
+    def device(self) -> torch.device:
+        """Where it works."""
+        return next(self.parameters()).device
 
     def new_cache(self) -> Cache:
         """Return an empty cache for `decode`."""
@@ -247,7 +254,7 @@ class Transformer(nn.Module):
         is_real = states.new_ones(states.shape[:2], dtype=torch.bool) if is_real is None else is_real
         if classifier.pooling == "first":
             first = is_real.int().argmax(dim=1)  # (B,)
-            states = states[torch.arange(len(first), device=first.device), first]  # (B, D)
+            states = states[torch.arange(first.shape[0], device=first.device), first]  # (B, D)
         elif classifier.pooling == "mean":
             kept = is_real[..., None].to(states.dtype)  # (B, S, 1)
             states = (states * kept).sum(dim=1) / kept.sum(dim=1).clamp(min=1)  # (B, D)
@@ -257,7 +264,7 @@ class Transformer(nn.Module):
         logits = self.logits(logits)
         if self.probabilities.watched:
             self.probabilities(logits.softmax(dim=-1))  # to be seen only: nothing goes on from here
-        return logits
+        return logits.clone() if self.logits.watched else logits  # a search writes over what it gets
 
     def _tie(self) -> None:
         """Make one matrix of those that the configuration ties (section 3.4)."""

@@ -42,7 +42,7 @@ LEVELS: list[dict[str, tuple[str, ...]]] = [
     },
     {
         "interop": (
-            "foreign", "layout", "llama", "bert", "marian", "torch_nn", "vocabulary", "huggingface", "gguf", "ctranslate2_file", "ctranslate2", "onnx", "onnx_model", "engine", "convert",
+            "foreign", "layout", "llama", "bert", "marian", "torch_nn", "vocabulary", "huggingface", "gguf", "ctranslate2_file", "ctranslate2", "ctranslate2_write", "onnx", "onnx_model", "engine", "convert",
         ),
     },
     {"explorer": ("walk", "machine", "shelf", "api", "generation", "learning", "server", "export")},

@@ -15,11 +15,12 @@ from glassformer.config.model import ModelConfig
 from glassformer.config.run import Config
 from glassformer.errors import CheckpointError
 from glassformer.interop.convert import convert, read
-from glassformer.interop.ctranslate2 import write
+from glassformer.interop.ctranslate2_write import refusal, write
 from glassformer.model.transformer import Transformer
 from glassformer.run import Run, save
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.text.vocabularies import Vocabularies
+from tests.agreement.variants import CORE, VOCABULARY, build, config, drawn
 
 SIZES: dict[str, Any] = {"d_model": 32, "n_heads": 4, "d_ff": 48, "n_encoder_layers": 2, "n_decoder_layers": 3}
 SOURCE, TARGET = Tokenizer.letters("abcdefghijk"), Tokenizer.letters("lmnopqrstuvwxyz")
@@ -142,7 +143,7 @@ def test_a_trained_one(shared: Path) -> None:
         ("no vocabulary", "has no source_vocabulary.json"),
         ("a vocabulary too many", "its vocabulary has 19 tokens, but its model knows 18"),
         ("unknown setting", "has prefix='x', which we do not know"),
-        ("another norm", "layer_norm_epsilon=0.001"),
+        ("another norm", "has layer_norm_epsilon='small', where a number belongs"),
     ],
 )
 def test_files_that_lie(how: str, message: str, tmp_path: Path) -> None:
@@ -183,7 +184,7 @@ def test_files_that_lie(how: str, message: str, tmp_path: Path) -> None:
         case "unknown setting":
             config["prefix"] = "x"
         case _:
-            config["layer_norm_epsilon"] = 1e-3
+            config["layer_norm_epsilon"] = "small"
     path.write_bytes(raw)
     (out / "config.json").write_text(json.dumps(config))
     with pytest.raises(CheckpointError) as caught:
@@ -192,20 +193,61 @@ def test_files_that_lie(how: str, message: str, tmp_path: Path) -> None:
     assert "\n" not in str(caught.value)
 
 
+def variants() -> list[ModelConfig]:
+    """Return all architectures of the agreement tests that CTranslate2 has an equal of."""
+    found = [config(core, other) for core in CORE for other in drawn(*core)]
+    return [one for one in found if refusal(one) is None]
+
+
+@pytest.mark.parametrize("kind", ["encoder-decoder", "decoder"])
+@torch.inference_mode()
+def test_architectures(kind: str, tmp_path: Path) -> None:
+    """The log-probability of each token of a text is ours; read again, the same numbers, bit for bit."""
+    chosen = [one for one in variants() if one.kind == kind]
+    assert len(chosen) > 50
+    vocabularies = Vocabularies.one(Tokenizer.letters("abcdefghijklmnopqrst"))
+    tokenizer = vocabularies.target
+    assert tokenizer.size == VOCABULARY
+    for i, model_config in enumerate(chosen):
+        model, out = build(model_config, i), tmp_path / str(i)
+        write(Config(model=model_config), dict(model.named_parameters()), vocabularies, out, "float32")
+        ids = torch.randint(3, VOCABULARY, (9,), generator=torch.Generator().manual_seed(i)).tolist()
+        names = tokenizer.tokens(ids)
+        if kind == "decoder":
+            generator = ctranslate2.Generator(str(out), intra_threads=1)
+            (found,) = generator.score_batch([names])
+            logits, expected = model.decode(torch.tensor([ids[:-1]])), ids[1:]
+        else:
+            (found,) = others(out).score_batch([names], [names])
+            start, end = tokenizer.start_id or 0, tokenizer.end_id
+            logits, expected = model(torch.tensor([ids]), torch.tensor([[start, *ids]])), [*ids, end]
+        ours = logits[0].log_softmax(dim=-1).gather(1, torch.tensor(expected)[:, None])[:, 0].tolist()
+        assert found.log_probs == pytest.approx(ours, abs=2e-4), model_config
+        back = read(out)[0].model
+        first = model_config.positions.first if model_config.positions.kind == "learned" else 0
+        for (name, x), (other, y) in zip(model.named_parameters(), back.named_parameters(), strict=True):
+            assert name == other
+            assert torch.equal(x[first:] if ".position_table." in name else x, y)  # rows that nobody reads are left out
+        again = (
+            back.decode(torch.tensor([ids[:-1]]))
+            if kind == "decoder"
+            else back(torch.tensor([ids]), torch.tensor([[start, *ids]]))
+        )
+        torch.testing.assert_close(again, logits, rtol=0, atol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"norm": {"final": True}}, "a last norm with pre-norm, and none with post-norm"),
-        ({"norm": {"eps": 1e-6}}, "LayerNorm with ε = 1e-5"),
-        ({"positions": {"kind": "rotary"}}, "sines and cosines"),
-        ({"ffn": {"gated": True}}, "without a gate"),
-        ({"biases": "ffn"}, "biases everywhere"),
-        ({"n_kv_heads": 2}, "as many key as query heads"),
+        ({"norm": {"final": True}}, "no last norm with post-norm"),
+        ({"positions": {"kind": "none"}}, "positions"),
+        ({"kind": "encoder", "target_vocabulary": None, "n_decoder_layers": None, "tying": "none"}, "a decoder"),
     ],
 )
 def test_no_equal_there(changes: dict[str, Any], reason: str, tmp_path: Path) -> None:
-    config = ModelConfig(**{**SIZES, "source_vocabulary": TARGET.size, "target_vocabulary": TARGET.size, **changes})
-    save(Run(Config(model=config), Transformer(config), Vocabularies.one(TARGET), {}), tmp_path / "run")
+    values = {**SIZES, "source_vocabulary": TARGET.size, "target_vocabulary": TARGET.size, **changes}
+    model = Transformer(ModelConfig(**values))
+    save(Run(Config(model=model.config), model, Vocabularies.one(TARGET), {}), tmp_path / "run")
     with pytest.raises(CheckpointError, match="CTranslate2 has no equal of this model: it needs") as caught:
         convert(tmp_path / "run", tmp_path / "out", to="ctranslate2")
     assert reason in str(caught.value)

@@ -76,15 +76,22 @@ def test_all_that_onnx_does(exported: dict[str, Path], run_directory: Path) -> N
         other.alignments([other.prompt("a b")], [[3]])
 
 
-def test_a_decoder_alone(here: Cli, random_runs: dict[str, Path], tmp_path: Path) -> None:
-    out = tmp_path / "onnx"
-    assert convert(random_runs["decoder"], out, to="onnx")[-1] == "tried on 20 inputs: 20 come out the same"
-    for options in ((), ("--sample", "--n-best", "2"), ("--stream",), ("--beam-size", "3", "--scores")):
-        own = here("generate", random_runs["decoder"], *options, "--max-length", "9", stdin="ab\n\nlonger than that\n")
-        found = here(
-            "generate", out, "--engine", "onnx", *options, "--max-length", "9", stdin="ab\n\nlonger than that\n"
-        )
-        assert (found.stdout, found.stderr, found.returncode) == (own.stdout, own.stderr, own.returncode)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_decoder_alone(engine: str, here: Cli, random_runs: dict[str, Path], tmp_path: Path) -> None:
+    out, lines = tmp_path / "out", "ab\n\nlonger than that\nof 8 too\n"
+    assert convert(random_runs["decoder"], out, to=engine)[-1] == "tried on 20 inputs: 20 come out the same"
+    both = (
+        (),
+        ("--beam-size", "3", "--n-best", "2"),
+        ("--min-length", "5", "--no-repeat-ngram", "2"),
+        ("--with-prompt",),
+    )
+    for options in (
+        both if engine == "ctranslate2" else (*both, ("--sample", "--n-best", "2"), ("--stream",), ("--scores",))
+    ):
+        own = here("generate", random_runs["decoder"], *options, "--max-length", "9", stdin=lines)
+        found = here("generate", out, "--engine", engine, *options, "--max-length", "9", stdin=lines)
+        assert (found.stdout, found.stderr, found.returncode) == (own.stdout, own.stderr, own.returncode), options
 
 
 def test_an_encoder_alone(here: Cli, random_runs: dict[str, Path], tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from glassformer.config.run import Config
 from glassformer.interop.convert import convert, read
+from glassformer.interop.engine import Engine, open_writer
 from glassformer.interop.torch_nn import from_torch, to_torch
 from glassformer.run import Run, load, save
 from glassformer.text.tokenizer import Tokenizer
@@ -145,6 +146,7 @@ def test_minilm(tmp_path: Path) -> None:
             expected = theirs(torch.tensor([ids])).last_hidden_state
             found = run.model(torch.tensor([ids]))
         assert (found - expected).abs().max() <= 1e-5 * expected.abs().max()
+    assert convert(tmp_path / "run", tmp_path / "onnx", to="onnx")[-1] == "tried on 20 inputs: 20 come out the same"
     convert(tmp_path / "run", tmp_path / "back", to="hf")
     again = dict(BertModel.from_pretrained(tmp_path / "back").named_parameters())
     for name, p in theirs.named_parameters():
@@ -228,6 +230,18 @@ class TestSmolLM2:
         )
         traced = run.trace("The capital of France is", "", only="decoder.layers.29.*")
         assert len(traced) > 10
+
+    @pytest.mark.parametrize("engine", ["onnx", "ctranslate2"])
+    def test_other_engines(self, engine: Engine, run: Run, file: Path, tmp_path: Path) -> None:
+        """64 tokens from four beginnings, the same ones."""
+        assert convert(file, tmp_path / "out", to=engine)[-1] == "tried on 20 inputs: 20 come out the same"
+        way = {"max_length": 64, "beam_size": 1}
+        own, other = run.writer(way), open_writer(engine, tmp_path / "out", way)
+        prompts = [own.prompt(f"{text} is") for text in ("The capital of France", "Water", "A good teacher", "2 + 2")]
+        assert [row[0].ids for row in other.write(prompts)] == [row[0].ids for row in own.write(prompts)]
+        chat = open_writer(engine, tmp_path / "out", way, chat=True)
+        (answer,) = chat.write([chat.prompt("What is the capital of Germany?")])[0]
+        assert answer.text == "The capital of Germany is Berlin."
 
     def test_hugging_face_reads_it_back(
         self, run: Run, theirs: tuple[nn.Module, Any], file: Path, tmp_path: Path

@@ -9,7 +9,7 @@ from torch import Tensor
 from glassformer.checkpoint import fill
 from glassformer.decode.hypothesis import Prompt
 from glassformer.errors import CheckpointError, ConfigError
-from glassformer.interop import ctranslate2, gguf, huggingface, onnx
+from glassformer.interop import ctranslate2, ctranslate2_write, gguf, huggingface, onnx
 from glassformer.interop.engine import Engine, open_writer, save_beside
 from glassformer.interop.foreign import Foreign
 from glassformer.interop.onnx_model import OnnxModel
@@ -107,7 +107,7 @@ def convert(source: str | Path, out: str | Path, *, to: Format = "run", precisio
     else:
         run.model.float()
         if to == "ctranslate2":
-            ctranslate2.write(run.config, tensors, run.vocabularies, Path(out), precision or "float32")
+            ctranslate2_write.write(run.config, tensors, run.vocabularies, Path(out), precision or "float32")
         else:
             onnx.write(run.model, Path(out))
         save_beside(run.config, run.vocabularies, Path(out))

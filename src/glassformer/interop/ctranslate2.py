@@ -1,4 +1,4 @@
-"""CTranslate2's format for encoder–decoders: model.bin, vocabularies, config.json.
+"""CTranslate2's format, and reading it: model.bin, vocabularies, config.json.
 
 Its layers are ours with a few matrices stacked. Older files leave out what was then fixed: 8 heads, pre-norm, ReLU, an
 embedding times √d_model, and sines and cosines as in tensor2tensor, from position 1.
@@ -22,7 +22,7 @@ from glassformer.config.run import Config, DecodeConfig
 from glassformer.errors import CheckpointError
 from glassformer.interop.ctranslate2_file import read_variables
 from glassformer.interop.foreign import Foreign, Settings
-from glassformer.interop.layout import Layout, Part, embedding_names, give, take
+from glassformer.interop.layout import Layout, Part, embedding_names, take
 from glassformer.interop.vocabulary import with_frame
 from glassformer.model.position import Sinusoidal
 from glassformer.text.tokenizer import Tokenizer
@@ -31,11 +31,11 @@ from glassformer.text.vocabularies import Vocabularies
 FILE = "model.bin"
 ACTIVATIONS = ("relu", "gelu-tanh", "silu", "gelu")
 ATTENTION_WIDTH = 8  # heads, where a file does not say
-LONGEST = 2048  # positions that are written; without a table CTranslate2 makes those of tensor2tensor
 NORM = {"gamma": "weight", "beta": "bias"}
-KNOWN = (  # settings among the variables
+KNOWN = (  # settings among the variables: of a side, and of each of its layers
     "num_heads", "pre_norm", "activation", "scale_embeddings", "embeddings_merge", "alignment_layer", "alignment_heads",
 )  # fmt: skip
+KNOWN_IN_LAYERS = ("num_heads_kv", "head_dim", "rotary_dim", "rotary_interleave", "rotary_base")
 
 
 def is_directory(path: Path) -> bool:
@@ -58,101 +58,20 @@ def read(path: Path) -> Foreign:
             settings[name] = value.item()
         elif not name.endswith("_scale"):
             tensors[name] = _numbers(name, value, variables)
-    model, tensors = _model(settings, tensors, where)
+    said = _config(path / "config.json")
+    model, tensors = _model(settings, tensors, said.number("layer_norm_epsilon", 1e-5), where)
     found = take(layout(model), tensors, model, where)
-    vocabularies, decode = _vocabularies(path, model)
+    vocabularies = _vocabularies(path, said, alone=not model.has_encoder)
+    decode = DecodeConfig(length_penalty="power", alpha=1.0, min_length=2 if model.has_encoder else 0)  # its own
     config = Config(about=f"A CTranslate2 model, {path.resolve().name}.", model=model, decode=decode)
     return Foreign(config, found, vocabularies)
-
-
-def write(config: Config, ours: Mapping[str, Tensor], vocabularies: Vocabularies, out: Path, precision: str) -> None:
-    """Write a model that CTranslate2 runs.
-
-    Args:
-        config: Of the model.
-        ours: Its parameters.
-        vocabularies: Of both sides; CTranslate2 takes and gives their tokens.
-        out: Where to.
-        precision: "float32", or "int8": matrices as integers with a scale for each row.
-
-    Raises:
-        CheckpointError: CTranslate2 has no equal of this model, or the package is not installed.
-
-    """
-    model = config.model
-    if reason := refusal(model):
-        raise CheckpointError(f"CTranslate2 has no equal of this model: it needs {reason}")
-    try:
-        from ctranslate2.specs import Activation, TransformerSpec
-    except ImportError as error:
-        raise CheckpointError(
-            "writing CTranslate2's format needs its package: pip install 'glassformer[ctranslate2]'"
-        ) from error
-    activations = (Activation.RELU, Activation.GELUTanh, Activation.SWISH, Activation.GELU)
-    spec = TransformerSpec.from_config(
-        (model.n_encoder_layers, model.n_decoder_layers),
-        model.n_heads,
-        pre_norm=model.norm.placement == "pre",
-        activation=activations[ACTIVATIONS.index(model.ffn.activation)],
-    )
-    theirs = give(layout(model), ours)
-    names, table = embedding_names(model), embedding_names(model.model_copy(update={"tying": "none"}))
-    whole = {**ours, **{table[side]: ours[names[side]] for side in table}}
-    for name, side in (("encoder/embeddings_0/weight", "source"), ("decoder/embeddings/weight", "target"),
-                       ("decoder/projection/weight", "output")):  # fmt: skip
-        theirs[name] = whole[table[side]]
-    theirs.pop("encoder/embeddings/weight", None)
-    if model.positions.kind == "sinusoidal":
-        encodings = Sinusoidal(model.positions, model.d_model)(
-            torch.arange(LONGEST) + model.positions.first, torch.float32
-        )
-        theirs |= {f"{side}/position_encodings/encodings": encodings for side in ("encoder", "decoder")}
-    for name, tensor in theirs.items():
-        _set(spec, name.split("/"), tensor.float().clone().numpy())  # it is written over when it is rounded
-    for one in (spec.encoder, spec.decoder):
-        one.scale_embeddings = model.embedding.scale
-    source, target = vocabularies.source, vocabularies.target
-    spec.register_source_vocabulary(source.tokens(range(model.source_vocabulary or 0)))
-    spec.register_target_vocabulary(target.tokens(range(model.target_vocabulary or 0)))
-    start, end = target.tokens([target.start_id or 0, target.end_id])
-    spec.config.bos_token, spec.config.eos_token, spec.config.decoder_start_token = start, end, start
-    spec.config.unk_token = "<unk>" if target.unknown_id is None else target.tokens([target.unknown_id])[0]
-    spec.validate()
-    spec.optimize(quantization=None if precision == "float32" else precision)
-    out.mkdir(parents=True, exist_ok=True)
-    spec.save(str(out))
-
-
-def _set(place: Any, path: Sequence[str], value: NDArray[Any]) -> None:
-    """Set a variable of a specification; "layer_3" is the fourth of its "layer"."""
-    for step in path[:-1]:
-        stem, _, number = step.rpartition("_")
-        is_one_of = number.isdigit() and isinstance(getattr(place, stem, None), list)
-        place = getattr(place, stem)[int(number)] if is_one_of else getattr(place, step)
-    setattr(place, path[-1], value)
-
-
-def refusal(config: ModelConfig) -> str | None:
-    """Say what a model lacks to be CTranslate2's; None: it is one."""
-    norm = config.norm
-    needs = {
-        "an encoder and a decoder": config.kind == "encoder-decoder",
-        "LayerNorm with ε = 1e-5": norm.kind == "layernorm" and norm.eps == 1e-5 and not norm.embedding,
-        "a last norm with pre-norm, and none with post-norm": config.final_norm == (norm.placement == "pre"),
-        "sines and cosines for positions": config.positions.kind == "sinusoidal",
-        "a network without a gate": not config.ffn.gated,
-        "biases everywhere": config.biases == "all",
-        "as many key as query heads, d_model / n_heads wide": config.kv_heads == config.n_heads
-        and config.d_k * config.n_heads == config.d_model,
-    }
-    return next((need for need, holds in needs.items() if not holds), None)
 
 
 def layout(config: ModelConfig) -> Layout:
     """Return where each parameter stands."""
 
-    def part(ours: str, theirs: str, i: int = 0, n: int = 1) -> dict[str, Part]:
-        return {f"{ours}.{kind}": Part(f"{theirs}/{kind}", i, n) for kind in ("weight", "bias")}
+    def part(ours: str, theirs: str, i: int = 0) -> dict[str, Part]:
+        return {f"{ours}.{kind}": Part(f"{theirs}/{kind}", i) for kind in ("weight", "bias")}
 
     def norm(ours: str, theirs: str) -> dict[str, Part]:
         return {f"{ours}.{kind}": Part(f"{theirs}/{name}") for name, kind in NORM.items()}
@@ -162,20 +81,22 @@ def layout(config: ModelConfig) -> Layout:
         for i in range(n_layers or 0):
             ours, theirs = f"{side}.layers.{i}", f"{side}/layer_{i}"
             for place, letter in enumerate("qkv"):
-                found |= part(f"{ours}.self_attention.w_{letter}", f"{theirs}/self_attention/linear_0", place, 3)
+                found |= part(f"{ours}.self_attention.w_{letter}", f"{theirs}/self_attention/linear_0", place)
             found |= part(f"{ours}.self_attention.w_o", f"{theirs}/self_attention/linear_1")
             found |= norm(f"{ours}.self_attention_residual.norm", f"{theirs}/self_attention/layer_norm")
-            if side == "decoder":
-                found |= part(f"{ours}.cross_attention.w_q", f"{theirs}/attention/linear_0")
-                for place, letter in enumerate("kv"):
-                    found |= part(f"{ours}.cross_attention.w_{letter}", f"{theirs}/attention/linear_1", place, 2)
-                found |= part(f"{ours}.cross_attention.w_o", f"{theirs}/attention/linear_2")
-                found |= norm(f"{ours}.cross_attention_residual.norm", f"{theirs}/attention/layer_norm")
-            found |= part(f"{ours}.ffn.w_1", f"{theirs}/ffn/linear_0") | part(
-                f"{ours}.ffn.w_2", f"{theirs}/ffn/linear_1"
-            )
+            found |= part(f"{ours}.cross_attention.w_q", f"{theirs}/attention/linear_0")
+            for place, letter in enumerate("kv"):
+                found |= part(f"{ours}.cross_attention.w_{letter}", f"{theirs}/attention/linear_1", place)
+            found |= part(f"{ours}.cross_attention.w_o", f"{theirs}/attention/linear_2")
+            found |= norm(f"{ours}.cross_attention_residual.norm", f"{theirs}/attention/layer_norm")
+            gated = config.ffn.gated  # then what is activated is the gate
+            found |= part(f"{ours}.ffn.w_gate", f"{theirs}/ffn/linear_0")
+            found |= part(f"{ours}.ffn.w_1", f"{theirs}/ffn/linear_0_noact" if gated else f"{theirs}/ffn/linear_0")
+            found |= part(f"{ours}.ffn.w_2", f"{theirs}/ffn/linear_1")
             found |= norm(f"{ours}.ffn_residual.norm", f"{theirs}/ffn/layer_norm")
         found |= norm(f"{side}.norm", f"{side}/layer_norm")
+        found |= norm(f"{side}.embedding.norm", f"{side}/layernorm_embedding")
+        found[f"{side}.embedding.position_table.table.weight"] = Part(f"{side}/position_encodings/encodings")
     names = embedding_names(config)
     for side, name in (
         ("output", "decoder/projection/weight"),
@@ -186,63 +107,113 @@ def layout(config: ModelConfig) -> Layout:
     return {**found, "output.bias": Part("decoder/projection/bias")}
 
 
-def _model(settings: dict[str, Any], tensors: dict[str, Tensor], where: str) -> tuple[ModelConfig, dict[str, Tensor]]:
+def _model(
+    settings: Mapping[str, Any], tensors: dict[str, Tensor], eps: float, where: str
+) -> tuple[ModelConfig, dict[str, Tensor]]:
     """Return the architecture, and the tensors that are its parameters."""
     tensors = {name.replace("encoder/embeddings_0/", "encoder/embeddings/"): t for name, t in tensors.items()}
-    both: dict[str, dict[str, Any]] = {}
-    for side in ("encoder", "decoder"):
-        own = {name.removeprefix(f"{side}/"): value for name, value in settings.items() if name.startswith(f"{side}/")}
-        for name, value in own.items():
-            if name not in KNOWN and value:
-                raise CheckpointError(f"{where} has {side}/{name}={value}, which we do not have")
-        if not 0 <= own.get("activation", 0) < len(ACTIVATIONS):
-            raise CheckpointError(f"{where} has activation {own['activation']}, which we do not have")
-        both[side] = {
-            "n_heads": int(own.get("num_heads", ATTENTION_WIDTH)),
-            "pre": bool(own.get("pre_norm", 1)),
-            "activation": ACTIVATIONS[own.get("activation", 0)],
-            "scale": bool(own.get("scale_embeddings", 1)),
-            "final": f"{side}/layer_norm/gamma" in tensors,
-            "positions": _positions(tensors, side, where),
-        }
-    one = both["encoder"]
-    if one != both["decoder"]:
-        different = [name for name in one if one[name] != both["decoder"][name]]
+    sides = [side for side in ("encoder", "decoder") if f"{side}/embeddings/weight" in tensors]
+    if "decoder" not in sides:
+        raise CheckpointError(f"{where} has no decoder/embeddings/weight")
+    both = [_side(settings, tensors, side, where) for side in sides]
+    one, other = both[0], both[-1]
+    if one != other:
+        different = [name for name in one if one[name] != other[name]]
         raise CheckpointError(f"the encoder and the decoder of {where} differ in {', '.join(different)}")
-    try:
-        source, target = tensors["encoder/embeddings/weight"], tensors["decoder/embeddings/weight"]
-        d_ff = len(tensors["encoder/layer_0/ffn/linear_0/weight"])
-    except KeyError as error:
-        raise CheckpointError(f"{where} has no {error.args[0]}") from None
-    output = tensors.get("decoder/projection/weight", target)
-    sides, ends = _same(source, target), _same(output, target)
-    for name, is_twice in (("decoder/projection/weight", ends), ("decoder/embeddings/weight", sides)):
+    one["norm"]["eps"] = eps
+    target = tensors["decoder/embeddings/weight"]
+    source, output = tensors.get("encoder/embeddings/weight"), tensors.get("decoder/projection/weight", target)
+    sides_tied, ends_tied = source is not None and _same(source, target), _same(output, target)
+    for name, is_twice in (("decoder/projection/weight", ends_tied), ("decoder/embeddings/weight", sides_tied)):
         if is_twice:
             tensors.pop(name, None)
     fields = {
-        "source_vocabulary": len(source), "target_vocabulary": len(target), "d_model": source.shape[-1], "d_ff": d_ff,
-        "n_encoder_layers": _depth(tensors, "encoder"), "n_decoder_layers": _depth(tensors, "decoder"),
-        "n_heads": one["n_heads"], "positions": one["positions"], "ffn": {"activation": one["activation"]},
-        "norm": {"placement": "pre" if one["pre"] else "post", "final": one["final"]},
-        "embedding": {"scale": one["scale"]}, "output_bias": "decoder/projection/bias" in tensors,
-        "tying": "all" if sides and ends else "source-target" if sides else "target-output" if ends else "none",
+        **one,
+        "kind": "decoder" if source is None else "encoder-decoder",
+        "source_vocabulary": None if source is None else len(source),
+        "target_vocabulary": len(target),
+        "n_encoder_layers": None if source is None else _depth(tensors, "encoder"),
+        "n_decoder_layers": _depth(tensors, "decoder"),
+        "output_bias": "decoder/projection/bias" in tensors,
+        "tying": "all" if sides_tied and ends_tied else "source-target" if sides_tied
+        else "target-output" if ends_tied else "none",
     }  # fmt: skip
     return validated({"model": fields}, f"{where}: ").model, tensors
 
 
-def _positions(tensors: dict[str, Tensor], side: str, where: str) -> dict[str, Any]:
+def _side(settings: Mapping[str, Any], tensors: dict[str, Tensor], side: str, where: str) -> dict[str, Any]:
+    """Return the fields of [model] that the encoder, or the decoder, says."""
+    own: dict[str, Any] = {}
+    layered: dict[str, set[Any]] = {}
+    for name, value in settings.items():
+        if not name.startswith(f"{side}/"):
+            continue
+        last = name.rpartition("/")[2]
+        if name == f"{side}/{last}" and last in KNOWN:
+            own[last] = value
+        elif name.startswith(f"{side}/layer_") and last in KNOWN_IN_LAYERS:
+            layered.setdefault(last, set()).add(value)
+        elif value:
+            raise CheckpointError(f"{where} has {name}={value}, which we do not have")
+    for name, values in layered.items():
+        if len(values) > 1:
+            raise CheckpointError(f"the layers of {where} differ in {name}, which ours do not")
+    inside = {name: values.pop() for name, values in layered.items()}
+    first = f"{side}/layer_0"
+    try:
+        d_model, n_heads = tensors[f"{side}/embeddings/weight"].shape[-1], int(own.get("num_heads", ATTENTION_WIDTH))
+        d_ff = len(tensors[f"{first}/ffn/linear_0/weight"])
+    except KeyError as error:
+        raise CheckpointError(f"{where} has no {error.args[0]}") from None
+    d_k = int(inside.get("head_dim", d_model // n_heads))
+    for name, value, allowed in (
+        ("activation", own.get("activation", 0), range(len(ACTIVATIONS))),
+        ("scale_embeddings", own.get("scale_embeddings", 1), (0, 1)),
+        ("rotary_dim", inside.get("rotary_dim", 0), (0, d_k)),
+    ):
+        if value not in allowed:
+            raise CheckpointError(f"{where} has {side}/{name}={value}, which we do not have")
+    biases = [f"{first}/{place}/linear_0/bias" in tensors for place in ("self_attention", "ffn")]
+    return {
+        "d_model": d_model,
+        "d_ff": d_ff,
+        "n_heads": n_heads,
+        "n_kv_heads": inside.get("num_heads_kv"),
+        "d_head": None if d_k * n_heads == d_model else d_k,
+        "biases": "all" if biases[0] else "ffn" if biases[1] else "none",
+        "norm": {
+            "kind": "layernorm" if f"{first}/ffn/layer_norm/beta" in tensors else "rmsnorm",
+            "placement": "pre" if own.get("pre_norm", 1) else "post",
+            "final": f"{side}/layer_norm/gamma" in tensors,
+            "embedding": f"{side}/layernorm_embedding/gamma" in tensors,
+        },
+        "ffn": {
+            "activation": ACTIVATIONS[own.get("activation", 0)],
+            "gated": f"{first}/ffn/linear_0_noact/weight" in tensors,
+        },
+        "embedding": {"scale": bool(own.get("scale_embeddings", 1))},
+        "positions": _positions(inside, tensors, side),
+    }
+
+
+def _positions(inside: Mapping[str, Any], tensors: dict[str, Tensor], side: str) -> dict[str, Any]:
     """Return the fields of [model.positions], and take the table away if it is one of sines and cosines."""
-    table = tensors.pop(f"{side}/position_encodings/encodings", None)
-    if table is None:
+    if "rotary_dim" in inside:
+        convention = "interleaved" if inside.get("rotary_interleave", True) else "halves"
+        return {"kind": "rotary", "convention": convention, "base": inside.get("rotary_base", 10000.0)}
+    name = f"{side}/position_encodings/encodings"
+    if name not in tensors:
         return {"ladder": "tensor2tensor", "first": 1}
+    table = tensors[name]
     for ladder in ("interleaved", "halves", "tensor2tensor"):
         for first in (0, 1, 2):
             right = Sinusoidal(Positions(ladder=ladder), table.shape[1])(
                 torch.arange(len(table)) + first, torch.float32
             )
             if (right - table).abs().max() < 1e-3:
+                del tensors[name]
                 return {"ladder": ladder, "first": first}
-    raise CheckpointError(f"the positions of the {side} of {where} are no sines and cosines, which alone are read")
+    return {"kind": "learned", "size": len(table)}
 
 
 def _depth(tensors: Mapping[str, Tensor], side: str) -> int:
@@ -269,38 +240,37 @@ def _numbers(name: str, value: NDArray[Any], variables: Mapping[str, NDArray[Any
     return numbers / (factor[:, None] if factor.ndim else factor)
 
 
-def _vocabularies(path: Path, config: ModelConfig) -> tuple[Vocabularies, DecodeConfig]:
-    """Read the vocabularies of both sides, with what config.json puts around a text."""
-    file = path / "config.json"
+def _config(file: Path) -> Settings:
     try:
-        settings = Settings(json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}, str(file))
+        found = Settings(json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}, str(file))
     except (OSError, ValueError) as error:
         raise CheckpointError(f"cannot read {file}: {error}") from error
+    found.ignore("multi_query_attention", "quantization_bits", "quantization_group_size", "quantization_type")
+    return found
+
+
+def _vocabularies(path: Path, settings: Settings, *, alone: bool) -> Vocabularies:
+    """Read the vocabularies of both sides, with what config.json puts around a text."""
     start, end, unknown = (
         settings.get(f"{name}_token", text) for name, text in (("bos", "<s>"), ("eos", "</s>"), ("unk", "<unk>"))
     )
     first = settings.get("decoder_start_token", start)
     before = [start] if settings.get("add_source_bos", False) else []
     after = [end] if settings.get("add_source_eos", False) else []
-    settings.ignore("layer_norm_epsilon", "multi_query_attention", "quantization_bits", "quantization_group_size",
-                    "quantization_type", "decoder_start_token")  # fmt: skip
-    if settings.get("layer_norm_epsilon") not in (None, 1e-5, config.norm.eps):
-        raise CheckpointError(f"{file} has layer_norm_epsilon={settings.get('layer_norm_epsilon')}")
     settings.check()
     names = {side: _tokens(path, side) for side in ("source", "target")}
     pad = [name for name in ("<blank>", "<pad>") if name in names["target"]]
     specials = {start, end, first, *pad}
     source, target = (_tokenizer(names[side], specials, unknown) for side in ("source", "target"))
+    if alone:  # its prompts are read as they are
+        return Vocabularies.one(with_frame(target, [], [target.id_of(end)], str(path)))
     if before or after:
         source = with_frame(source, [source.id_of(i) for i in before], [source.id_of(i) for i in after], str(path))
-    target = with_frame(target, [target.id_of(first)], [target.id_of(end)], str(path))
-    return Vocabularies(source, target), DecodeConfig(
-        length_penalty="power", alpha=1.0, min_length=2
-    )  # as CTranslate2 writes
+    return Vocabularies(source, with_frame(target, [target.id_of(first)], [target.id_of(end)], str(path)))
 
 
 def _tokens(path: Path, side: str) -> list[str]:
-    for name in (f"{side}_vocabulary", "shared_vocabulary"):
+    for name in (f"{side}_vocabulary", "shared_vocabulary", "vocabulary"):
         for file in (path / f"{name}.json", path / f"{name}.txt"):
             if file.is_file():
                 try:

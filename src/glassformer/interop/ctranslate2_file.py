@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from glassformer.errors import CheckpointError
 
+KINDS = ("TransformerSpec", "TransformerDecoderSpec", "TransformerBase", "TransformerBig")
 VERSIONS = range(2, 7)
 TYPES = ("<f4", "<i1", "<i2", "<i4", "<f2", "bfloat16")  # by number, from version 4 on
 SIZES = {1: "<i1", 2: "<i2", 4: "<f4"}  # by bytes, before
@@ -31,8 +32,8 @@ def read_variables(path: Path) -> dict[str, NDArray[Any]]:
         if version not in VERSIONS:
             raise ValueError(f"its version is {version}; we read {VERSIONS.start} to {VERSIONS.stop - 1}")
         kind, _ = reader.text(), reader.number("I")
-        if kind not in ("TransformerSpec", "TransformerBase", "TransformerBig"):
-            raise CheckpointError(f"{path} is of kind {kind!r}; we read encoder–decoders, 'TransformerSpec'")
+        if kind not in KINDS:
+            raise CheckpointError(f"{path} is of kind {kind!r}; we read {', '.join(KINDS)}")
         found = {}
         for _ in range(reader.number("I")):
             name, array = reader.variable(typed=version >= 4)

@@ -91,7 +91,7 @@ class CTranslate2Writer(Writer):
         if config.decode.sample:
             raise DecodingError("the engine ctranslate2 searches here, and does not sample: leave sample out")
         try:
-            from ctranslate2 import Translator
+            from ctranslate2 import Generator, Translator
         except ImportError as error:
             raise CheckpointError("the engine needs its package: pip install 'glassformer[ctranslate2]'") from error
         shape: Any = _Shape(config.model)
@@ -100,7 +100,7 @@ class CTranslate2Writer(Writer):
             name: i for i, name in enumerate(self.tokenizer.tokens(range(config.model.target_vocabulary or 0)))
         }
         try:
-            self._translator = Translator(str(path), device="cpu", compute_type="default")
+            self._engine = (Translator if self.has_source else Generator)(str(path), device="cpu")
         except RuntimeError as error:
             raise CheckpointError(f"CTranslate2 cannot open {path}: {error}") from error
 
@@ -111,11 +111,11 @@ class CTranslate2Writer(Writer):
             raise DecodingError(
                 "the engine ctranslate2 gives a prefix no score: leave the prefix out, or use the run itself"
             )
-        by_limit: dict[int, list[int]] = {}
+        alike: dict[tuple[int, int], list[int]] = {}  # what is read at once has one length: the rest would be searched
         for i, prompt in enumerate(prompts):
             if not prompt.is_blank:
-                by_limit.setdefault(prompt.limit, []).append(i)
-        for limit, places in by_limit.items():
+                alike.setdefault((prompt.limit, len(prompt.read)), []).append(i)
+        for (limit, _), places in alike.items():
             for i, found in zip(places, self._search([prompts[i] for i in places], limit), strict=True):
                 results[i] = [self._written(hypothesis) for hypothesis in found]
         return results
@@ -124,30 +124,35 @@ class CTranslate2Writer(Writer):
         config, names = self.config, self.tokenizer.tokens
         alpha = {"none": 0.0, "average": 1.0}.get(config.length_penalty, config.penalty_exponent)
         ranks_alike = config.length_penalty != "wu"
-        found = self._translator.translate_batch(
-            [self.source_tokenizer.tokens(prompt.source or ()) for prompt in prompts],
-            max_batch_size=self.batch_size,
-            beam_size=config.beam_size,
-            num_hypotheses=config.n_best if ranks_alike else config.beam_size,
-            patience=PATIENCE if config.beam_size > 1 else 1.0,
-            length_penalty=alpha,
-            min_decoding_length=max(0, config.min_length - 1),
-            max_decoding_length=limit,
-            no_repeat_ngram_size=config.no_repeat_ngram,
-            suppress_sequences=[names([i]) for i in self.rules.forbidden] or None,
-            max_input_length=0,
-            return_scores=True,
-            return_end_token=True,
-        )
+        ways = {
+            "max_batch_size": self.batch_size,
+            "beam_size": config.beam_size,
+            "num_hypotheses": config.n_best if ranks_alike else config.beam_size,
+            "patience": PATIENCE if config.beam_size > 1 else 1.0,
+            "length_penalty": alpha,
+            "no_repeat_ngram_size": config.no_repeat_ngram,
+            "suppress_sequences": [names([i]) for i in self.rules.forbidden] or None,
+            "return_scores": True,
+            "return_end_token": True,
+        }
+        shortest = max(0, config.min_length - 1)
+        if self.has_source:
+            sources = [self.source_tokenizer.tokens(prompt.source or ()) for prompt in prompts]
+            ways |= {"min_decoding_length": shortest, "max_decoding_length": limit, "max_input_length": 0}
+            found = [(one.hypotheses, one.scores) for one in self._engine.translate_batch(sources, **ways)]
+        else:
+            ways |= {"min_length": shortest, "max_length": limit, "include_prompt_in_result": False}
+            read = [names(prompt.read) for prompt in prompts]
+            found = [(one.sequences, one.scores) for one in self._engine.generate_batch(read, **ways)]
         return [
             sorted(
                 (
                     scored(ids, score * len(ids) ** alpha, end_id=self.tokenizer.end_id, config=config)
-                    for ids, score in zip(map(self._ids, one.hypotheses), one.scores, strict=True)
+                    for ids, score in zip(map(self._ids, texts), scores, strict=True)
                 ),
                 key=lambda hypothesis: -hypothesis.score,
             )[: config.n_best]
-            for one in found
+            for texts, scores in found
         ]
 
     def _ids(self, names: Sequence[str]) -> list[int]:

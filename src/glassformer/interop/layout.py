@@ -13,11 +13,10 @@ from glassformer.model.transformer import Transformer
 
 @dataclass(frozen=True)
 class Part:
-    """A tensor of theirs, or the i-th of n equal parts of its rows."""
+    """A tensor of theirs, or the i-th of the parameters whose rows stand in it one after the other."""
 
     name: str
     i: int = 0
-    n: int = 1
 
 
 Layout = Mapping[str, Part]  # by the names of our parameters
@@ -47,20 +46,23 @@ def take(layout: Layout, theirs: Mapping[str, Tensor], config: ModelConfig, wher
 
     """
     found = {}
-    for name, shape in shapes(config).items():
+    ours = shapes(config)
+    for name, shape in ours.items():
         part = layout[name]
+        rows = {layout[one].i: size[0] for one, size in ours.items() if layout[one].name == part.name}
+        start = sum(n for i, n in rows.items() if i < part.i)
         if part.name not in theirs:
             raise CheckpointError(f"{where} has no tensor {part.name}, which the model that its settings describe has")
         tensor = theirs[part.name]
-        whole = (shape[0] * part.n, *shape[1:])
+        whole = (sum(rows.values()), *shape[1:])
         if tuple(tensor.shape) != whole:
             raise CheckpointError(f"{part.name} is {tuple(tensor.shape)} in {where}, but by its settings {whole}")
         if not tensor.is_floating_point():
             raise CheckpointError(f"{part.name} is {tensor.dtype} in {where}; weights are floating-point numbers")
         if not tensor.isfinite().all():
             raise CheckpointError(f"{part.name} holds infinity or NaN in {where}")
-        found[name] = tensor[part.i * shape[0] : (part.i + 1) * shape[0]]
-    unused = sorted(theirs.keys() - {part.name for part in layout.values()})
+        found[name] = tensor[start : start + shape[0]]
+    unused = sorted(theirs.keys() - {layout[name].name for name in ours})
     if unused:
         others = f" and {len(unused) - 1} more" if len(unused) > 1 else ""
         raise CheckpointError(f"{where} holds {unused[0]}{others}, for which our model has no place")

@@ -95,7 +95,7 @@ def layout(config: ModelConfig) -> Layout:
     for part, theirs in (("self_attention", "self_attn"), ("cross_attention", "multihead_attn")):
         for kind in ("weight", "bias"):
             for i, letter in enumerate("qkv"):
-                table[f"{part}.w_{letter}.{kind}"] = Part(f"{theirs}.in_proj_{kind}", i, 3)
+                table[f"{part}.w_{letter}.{kind}"] = Part(f"{theirs}.in_proj_{kind}", i)
             table[f"{part}.w_o.{kind}"] = Part(f"{theirs}.out_proj.{kind}")
     plain = with_bias({"ffn.w_1": "linear1", "ffn.w_2": "linear2"})
     found: dict[str, Part] = {}
@@ -109,7 +109,7 @@ def layout(config: ModelConfig) -> Layout:
         own = {name: part for name, part in table.items() if name.split(".")[0] in norms}
         for i in range(n or 0):
             found |= {
-                f"{side}.layers.{i}.{name}": Part(f"{prefix}.layers.{i}.{part.name}", part.i, part.n)
+                f"{side}.layers.{i}.{name}": Part(f"{prefix}.layers.{i}.{part.name}", part.i)
                 for name, part in own.items()
             }
         found |= {f"{side}.norm.{kind}": Part(f"{prefix}.norm.{kind}") for kind in ("weight", "bias")}

@@ -15,6 +15,7 @@ from glassformer.model.transformer import Transformer
 pytestmark = pytest.mark.filterwarnings("ignore:enable_nested_tensor is True:UserWarning")
 SIZES: dict[str, Any] = {"d_model": 16, "n_heads": 4, "d_ff": 24, "source_vocabulary": 11, "n_encoder_layers": 2}
 PAIR = {**SIZES, "target_vocabulary": 11, "n_decoder_layers": 3}
+ALONE = {"kind": "decoder", "d_model": 16, "n_heads": 4, "d_ff": 24, "target_vocabulary": 11, "n_decoder_layers": 2}
 CASES: dict[str, dict[str, Any]] = {
     "as the paper": PAIR,
     "three tables, with a bias": {**PAIR, "tying": "none", "output_bias": True, "target_vocabulary": 13},
@@ -23,6 +24,16 @@ CASES: dict[str, dict[str, Any]] = {
     "pre-norm, gelu, ε": {**PAIR, "norm": {"placement": "pre", "eps": 1e-6}, "ffn": {"activation": "gelu"}},
     "with PyTorch's last norms": {**PAIR, "norm": {"final": True}},
     "encoder": {**SIZES, "kind": "encoder", "tying": "none"},
+    "learned positions": {**PAIR, "positions": {"kind": "learned", "size": 9}},
+    "decoder": {**ALONE, "tying": "target-output"},
+    "decoder, learned positions": {
+        **ALONE,
+        "positions": {"kind": "learned", "size": 9},
+        "tying": "none",
+        "output_bias": True,
+        "norm": {"placement": "pre"},
+        "ffn": {"activation": "gelu"},
+    },
     "tagger": {**SIZES, "kind": "encoder", "tying": "none", "classifier": {"classes": 5, "pooling": "none"}},
 }
 
@@ -40,14 +51,19 @@ def theirs(modules: nn.ModuleDict, source: Tensor, target: Tensor, source_is_rea
     """What people write around nn.Transformer."""
 
     def embedded(side: str, ids: Tensor) -> Tensor:
-        table = modules[side]
-        return table(ids) * table.embedding_dim**0.5 + Sinusoidal(Positions(), table.embedding_dim)(
-            torch.arange(ids.shape[1])[None], torch.float32
-        )
+        table, places = modules[side], torch.arange(ids.shape[1])[None]
+        if f"{side}_positions" in modules:
+            positions = modules[f"{side}_positions"](places)
+        else:
+            positions = Sinusoidal(Positions(), table.embedding_dim)(places, torch.float32)
+        return table(ids) * table.embedding_dim**0.5 + positions
 
-    stack, x = modules["transformer"], embedded("source", source)
-    if "target" in modules:
-        hidden = nn.Transformer.generate_square_subsequent_mask(target.shape[1])
+    stack = modules["transformer"]
+    x = embedded("source" if "source" in modules else "target", source if "source" in modules else target)
+    hidden = nn.Transformer.generate_square_subsequent_mask(target.shape[1])
+    if "source" not in modules:
+        x = stack(x, mask=hidden, is_causal=True)
+    elif "target" in modules:
         x = stack(x, embedded("target", target), tgt_mask=hidden, src_key_padding_mask=~source_is_real,
                   memory_key_padding_mask=~source_is_real, tgt_is_causal=True)  # fmt: skip
     else:
@@ -62,18 +78,15 @@ def test_both_ways(name: str) -> None:
     modules = to_torch(model)
     source, target = torch.randint(11, (3, 7)), torch.randint(11, (3, 5))
     is_real = torch.arange(7) < torch.tensor([[7], [4], [6]])
-    encoder_alone = not model.config.has_decoder
+    kind = model.config.kind
     with torch.no_grad():
         expected = theirs(modules.train(False).requires_grad_(True), source, target, is_real)
-        found = model(source, None if encoder_alone else target, source_is_real=is_real)
-    if encoder_alone:  # rows of padding are anything
+        found = model.decode(target) if kind == "decoder" else model(source, target, source_is_real=is_real)
+    if kind == "encoder":  # rows of padding are anything
         expected, found = expected[is_real], found[is_real]
     assert (found - expected).abs().max() <= 1e-5 * expected.abs().max()
     back = from_torch(
-        modules["transformer"],
-        source=modules["source"],
-        target=modules["target"] if "target" in modules else None,  # noqa: SIM401  no mapping
-        output=modules["output"] if "output" in modules else None,  # noqa: SIM401  no mapping
+        modules["transformer"], **{name: module for name, module in modules.items() if name != "transformer"}
     )
     assert back.config.model_copy(update={"dropout": model.config.dropout, "norm": model.config.norm}) == model.config
     assert back.config.final_norm == model.config.final_norm
@@ -93,7 +106,6 @@ def test_dropout_is_read() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"kind": "decoder", "n_encoder_layers": None, "source_vocabulary": None, "tying": "none"}, "an encoder"),
         ({"norm": {"kind": "rmsnorm"}}, "LayerNorm"),
         ({"biases": "ffn"}, "biases everywhere"),
         ({"ffn": {"activation": "silu"}}, "relu or gelu without a gate"),
@@ -112,7 +124,33 @@ def test_no_equal_here() -> None:
         from_torch(nn.Transformer(16, 4, 1, 1, 24, bias=False), source=table, target=table, output=output)
     with pytest.raises(CheckpointError, match="its activation is"):
         from_torch(nn.Transformer(16, 4, 1, 1, 24, activation=torch.tanh), source=table, target=table, output=output)
-    with pytest.raises(CheckpointError, match="say which modules are its target's embedding"):
-        from_torch(nn.Transformer(16, 4, 1, 1, 24), source=table)
+    whole, alone = nn.Transformer(16, 4, 1, 1, 24), nn.TransformerEncoderLayer(16, 4, 24)
+    with pytest.raises(CheckpointError, match="say which modules are its source's and target's embedding"):
+        from_torch(whole, source=table)
+    with pytest.raises(CheckpointError, match="say which module is its output"):
+        from_torch(whole, source=table, target=table)
     with pytest.raises(ConfigError, match="x"):
-        from_torch(nn.Transformer(16, 4, 1, 1, 24), source=table, target=table, output=output, settings={"x": 1})
+        from_torch(whole, source=table, target=table, output=output, settings={"x": 1})
+    for both in ({}, {"source": table, "target": table, "output": output}):
+        with pytest.raises(CheckpointError, match="one stack is an encoder or, with a causal mask, a decoder"):
+            from_torch(alone, **both)
+    with pytest.raises(CheckpointError, match="its layers differ"):
+        from_torch([alone, nn.TransformerEncoderLayer(16, 4, 24, norm_first=True)], source=table)
+    with pytest.raises(CheckpointError, match="a Linear is no layer of PyTorch's encoder"):
+        from_torch([alone, output], source=table)
+    with pytest.raises(CheckpointError, match="there is no layer"):
+        from_torch([], source=table)
+
+
+def test_layers_alone() -> None:
+    """One layer, or several in a list, with their tables: an encoder, or a decoder."""
+    layers = nn.ModuleList(nn.TransformerEncoderLayer(16, 4, 24, batch_first=True) for _ in range(2)).eval()
+    table, output, ids = nn.Embedding(9, 16), nn.Linear(16, 9), torch.randint(9, (2, 5))
+    settings = {"embedding": {"scale": False}, "positions": {"kind": "none"}}
+    with torch.no_grad():
+        one = from_torch(layers[0], source=table, settings=settings)
+        torch.testing.assert_close(one(ids), layers[0](table(ids)), rtol=0, atol=1e-5)
+        two = from_torch(layers, target=table, output=output, settings=settings)
+        hidden = nn.Transformer.generate_square_subsequent_mask(5)
+        expected = output(layers[1](layers[0](table(ids), hidden), hidden))
+        torch.testing.assert_close(two.decode(ids), expected, rtol=0, atol=1e-5)

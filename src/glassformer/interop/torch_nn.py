@@ -1,10 +1,10 @@
-"""PyTorch's own nn.Transformer and nn.TransformerEncoder: weights both ways.
+"""PyTorch's own nn.Transformer, nn.TransformerEncoder and their layers: weights both ways.
 
 They have no embedding, positions or output in them: those stand beside. What one cannot see from the modules is said by
 fields of [model], such as `{"embedding": {"scale": False}}`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -18,39 +18,70 @@ from glassformer.errors import CheckpointError
 from glassformer.interop.layout import Layout, Part, embedding_names, give, layers, take, with_bias
 from glassformer.model.transformer import Transformer
 
-Stack = nn.Transformer | nn.TransformerEncoder
+Stack = nn.Transformer | nn.TransformerEncoder | nn.TransformerEncoderLayer | Sequence[nn.Module] | nn.ModuleList
 OWN_NAMES = {
     "source": "encoder.embedding.tokens.weight", "target": "decoder.embedding.tokens.weight", "output": "output.weight",
+    "source_positions": "encoder.embedding.position_table.table.weight",
+    "target_positions": "decoder.embedding.position_table.table.weight",
 }  # fmt: skip
+
+
+class _Layers(nn.Module):
+    """Layers that stand alone, in the form of an nn.TransformerEncoder without a last norm."""
+
+    def __init__(self, layers: Sequence[nn.Module] | nn.ModuleList) -> None:
+        super().__init__()
+        self.layers, self.norm = nn.ModuleList(layers), None
 
 
 def from_torch(
     stack: Stack,
     *,
-    source: nn.Embedding,
+    source: nn.Embedding | None = None,
     target: nn.Embedding | None = None,
     output: nn.Linear | None = None,
+    source_positions: nn.Embedding | None = None,
+    target_positions: nn.Embedding | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> Transformer:
     """Return our model with the weights of theirs.
 
     Args:
-        stack: nn.Transformer, or nn.TransformerEncoder for an encoder alone.
-        source: The embedding of what the encoder reads.
-        target: Of what the decoder reads; the same module where it is one.
+        stack: nn.Transformer; or for an encoder or a decoder alone nn.TransformerEncoder, one of its layers, or several
+            layers in their order. A decoder alone is one that is called with a causal mask.
+        source: The embedding of what the encoder reads; None: there is no encoder.
+        target: Of what the decoder reads, the same module where it is one; None: there is no decoder.
         output: To the target vocabulary; of an encoder alone to the classes of every token, if it has such a thing.
-        settings: Fields of [model] that modules do not show. Unset: sinusoids in turn, and an embedding times √d_model.
+        source_positions: The encoder's learned positions.
+        target_positions: The decoder's.
+        settings: Fields of [model] that modules do not show. Unset: an embedding times √d_model, and sinusoids in turn
+            if there are no learned positions.
 
     Raises:
         CheckpointError: It has something that we do not have.
         ConfigError: The settings do not exist, or contradict the modules.
 
     """
-    if isinstance(stack, nn.Transformer) and (target is None or output is None):
-        raise CheckpointError("nn.Transformer writes: say which modules are its target's embedding and its output")
-    fields = {**_read(stack), **_tables(source, target, output), **(settings or {})}
-    config = validated({"model": fields}, "the modules: ").model
-    modules = {"transformer": stack, "source": source, "target": target, "output": output}
+    whole = _whole(stack)
+    if isinstance(whole, nn.Transformer) and (source is None or target is None):
+        raise CheckpointError(
+            "nn.Transformer reads and writes: say which modules are its source's and target's embedding"
+        )
+    if not isinstance(whole, nn.Transformer) and (source is None) == (target is None):
+        raise CheckpointError(
+            "one stack is an encoder or, with a causal mask, a decoder: say the source's embedding, or the target's"
+        )
+    if target is not None and output is None:
+        raise CheckpointError("a model with a target writes: say which module is its output")
+    positions = [one for one in (source_positions, target_positions) if one is not None]
+    fields: dict[str, Any] = {**_read(whole, target is not None), **_tables(source, target, output)}
+    if positions:
+        fields["positions"] = {"kind": "learned", "size": min(one.num_embeddings for one in positions)}
+    config = validated({"model": {**fields, **(settings or {})}}, "the modules: ").model
+    modules = {
+        "transformer": whole, "source": source, "target": target, "output": output,
+        "source_positions": source_positions, "target_positions": target_positions,
+    }  # fmt: skip
     theirs = {
         f"{key}.{name}": p.detach()
         for key, module in modules.items()
@@ -64,7 +95,9 @@ def from_torch(
 
 
 def to_torch(model: Transformer) -> nn.ModuleDict:
-    """Return "transformer" (nn.Transformer or nn.TransformerEncoder), "source", "target" and "output" with our weights.
+    """Return "transformer" with our weights, and what stands beside it, by the names of `from_torch`'s arguments.
+
+    It is nn.Transformer, or of an encoder or a decoder alone nn.TransformerEncoder: the latter with a causal mask.
 
     Raises:
         CheckpointError: PyTorch's modules have no equal of this model.
@@ -73,9 +106,12 @@ def to_torch(model: Transformer) -> nn.ModuleDict:
     config = model.config
     if reason := refusal(config):
         raise CheckpointError(f"nn.Transformer is no equal of this model: it needs {reason}")
-    modules = nn.ModuleDict({"transformer": _built(config), "source": _table(config.source_vocabulary, config)})
-    if config.has_decoder:
-        modules["target"] = _table(config.target_vocabulary, config)
+    modules = nn.ModuleDict({"transformer": _built(config)})
+    for side, vocabulary in (("source", config.source_vocabulary), ("target", config.target_vocabulary)):
+        if vocabulary is not None:
+            modules[side] = nn.Embedding(vocabulary, config.d_model)
+            if config.positions.size is not None:
+                modules[f"{side}_positions"] = nn.Embedding(config.positions.size, config.d_model)
     if model.output is not None:
         modules["output"] = nn.Linear(config.d_model, model.output.out_features, bias=model.output.bias is not None)
     names = embedding_names(config)
@@ -101,9 +137,9 @@ def layout(config: ModelConfig) -> Layout:
     found: dict[str, Part] = {}
     for side, n, norms in (
         ("encoder", config.n_encoder_layers, ("self_attention", "ffn")),
-        ("decoder", config.n_decoder_layers, ("self_attention", "cross_attention", "ffn")),
+        ("decoder", config.n_decoder_layers, ("self_attention", *["cross_attention"] * config.has_encoder, "ffn")),
     ):
-        prefix = f"transformer.{side}" if config.has_decoder else "transformer"
+        prefix = f"transformer.{side}" if config.kind == "encoder-decoder" else "transformer"
         of_norms = {f"{one}_residual.norm": f"norm{i}" for i, one in enumerate(norms, start=1)}
         found |= layers(n, {**plain, **with_bias(of_norms)}, side, f"{prefix}.layers")
         own = {name: part for name, part in table.items() if name.split(".")[0] in norms}
@@ -120,14 +156,13 @@ def layout(config: ModelConfig) -> Layout:
 def refusal(config: ModelConfig) -> str | None:
     """Say what a model lacks to be PyTorch's; None: it is one."""
     needs = {
-        "an encoder": config.has_encoder,
         "LayerNorm": config.norm.kind == "layernorm" and not config.norm.embedding,
         "biases everywhere": config.biases == "all",
         "relu or gelu without a gate": config.ffn.activation in ("relu", "gelu") and not config.ffn.gated,
         "as many key as query heads, d_model / n_heads wide": config.kv_heads == config.n_heads
         and config.d_k * config.n_heads == config.d_model,
         "positions that are added": config.positions.kind != "rotary",
-        "no learned positions, no token types": config.positions.kind != "learned" and not config.embedding.token_types,
+        "no token types": not config.embedding.token_types,
     }
     return next((need for need, holds in needs.items() if not holds), None)
 
@@ -135,10 +170,6 @@ def refusal(config: ModelConfig) -> str | None:
 def _tied(config: ModelConfig) -> set[str]:
     """Return the names of theirs that are another tensor's, too."""
     return {f"{side}.weight" for side, name in embedding_names(config).items() if name != OWN_NAMES[side]}
-
-
-def _table(vocabulary: int | None, config: ModelConfig) -> nn.Embedding:
-    return nn.Embedding(vocabulary or 0, config.d_model)
 
 
 def _built(config: ModelConfig) -> nn.Module:
@@ -151,29 +182,44 @@ def _built(config: ModelConfig) -> nn.Module:
     def norm() -> nn.LayerNorm | None:
         return nn.LayerNorm(config.d_model, eps=config.norm.eps) if config.final_norm else None
 
-    encoder = nn.TransformerEncoder(
-        nn.TransformerEncoderLayer(**sizes), config.n_encoder_layers or 0, norm(), enable_nested_tensor=False
-    )
-    if not config.has_decoder:
+    n_layers = config.n_encoder_layers or config.n_decoder_layers or 0
+    encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(**sizes), n_layers, norm(), enable_nested_tensor=False)
+    if config.kind != "encoder-decoder":
         return encoder
     decoder = nn.TransformerDecoder(nn.TransformerDecoderLayer(**sizes), config.n_decoder_layers or 0, norm())
     return nn.Transformer(**sizes, custom_encoder=encoder, custom_decoder=decoder)
 
 
-def _read(stack: Stack) -> dict[str, Any]:
+def _whole(stack: Stack) -> nn.Module:
+    """Return something with layers in it, from that or from the layers."""
+    if isinstance(stack, nn.Transformer | nn.TransformerEncoder):
+        return stack
+    layers = [stack] if isinstance(stack, nn.TransformerEncoderLayer) else list(stack)
+    for layer in layers:
+        if not isinstance(layer, nn.TransformerEncoderLayer):
+            raise CheckpointError(
+                f"a {type(layer).__name__} is no layer of PyTorch's encoder, nn.TransformerEncoderLayer"
+            )
+    if not layers:
+        raise CheckpointError("there is no layer")
+    return _Layers(layers)
+
+
+def _read(stack: nn.Module, writes: bool) -> dict[str, Any]:
     """Return the fields of [model] that the stack shows."""
-    stacks = [stack.encoder, stack.decoder] if isinstance(stack, nn.Transformer) else [stack]
-    found = [_read_stack(one) for one in stacks]
+    if isinstance(stack, nn.Transformer):
+        stacks: dict[str, Any] = {"encoder": stack.encoder, "decoder": stack.decoder}
+    else:
+        stacks = {"decoder" if writes else "encoder": stack}
+    found = [{**_read_layer(layer), "final": one.norm is not None} for one in stacks.values() for layer in one.layers]
     if any(one != found[0] for one in found):
-        raise CheckpointError("the encoder and the decoder differ in more than their depth, which we do not have")
-    sizes = {"n_encoder_layers": len(stacks[0].layers)}
-    if len(stacks) > 1:
-        sizes["n_decoder_layers"] = len(stacks[1].layers)
-    return {"kind": "encoder-decoder" if len(stacks) > 1 else "encoder", **sizes, **found[0]}
+        raise CheckpointError("its layers differ, or the encoder and the decoder in more than their depth: ours do not")
+    fields = found[0]
+    fields["norm"]["final"] = fields.pop("final")
+    return {"kind": "-".join(stacks), **{f"n_{side}_layers": len(one.layers) for side, one in stacks.items()}, **fields}
 
 
-def _read_stack(stack: Any) -> dict[str, Any]:
-    layer = stack.layers[0]
+def _read_layer(layer: Any) -> dict[str, Any]:
     if layer.linear1.bias is None or layer.self_attn.in_proj_weight is None:
         raise CheckpointError("its layers have no biases, or keys of another size, which we do not have in this form")
     activations: dict[Any, str] = {F.relu: "relu", F.gelu: "gelu", F.silu: "silu"}
@@ -187,26 +233,22 @@ def _read_stack(stack: Any) -> dict[str, Any]:
         "d_model": layer.self_attn.embed_dim,
         "d_ff": layer.linear1.out_features,
         "n_heads": layer.self_attn.num_heads,
-        "norm": {
-            "eps": layer.norm1.eps,
-            "placement": "pre" if layer.norm_first else "post",
-            "final": stack.norm is not None,
-        },
+        "norm": {"eps": layer.norm1.eps, "placement": "pre" if layer.norm_first else "post"},
         "ffn": {"activation": activation},
-        "dropout": {
-            "residual": layer.dropout1.p, "attention": layer.self_attn.dropout, "ffn": layer.dropout.p,
-        },
-    }  # fmt: skip
+        "dropout": {"residual": layer.dropout1.p, "attention": layer.self_attn.dropout, "ffn": layer.dropout.p},
+    }
 
 
-def _tables(source: nn.Embedding, target: nn.Embedding | None, output: nn.Linear | None) -> dict[str, Any]:
+def _tables(source: nn.Embedding | None, target: nn.Embedding | None, output: nn.Linear | None) -> dict[str, Any]:
     """Return the fields that the modules beside the stack show, sizes and tying."""
-    fields: dict[str, Any] = {"source_vocabulary": source.num_embeddings, "tying": "none"}
+    fields: dict[str, Any] = {"tying": "none"}
+    if source is not None:
+        fields["source_vocabulary"] = source.num_embeddings
     if target is None:
         if output is not None:
             fields["classifier"] = {"classes": output.out_features, "pooling": "none"}
         return fields
     assert output is not None
-    sides, ends = source.weight is target.weight, output.weight is target.weight
+    sides, ends = source is not None and source.weight is target.weight, output.weight is target.weight
     fields["tying"] = "all" if sides and ends else "source-target" if sides else "target-output" if ends else "none"
     return {**fields, "target_vocabulary": target.num_embeddings, "output_bias": output.bias is not None}

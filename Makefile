@@ -7,6 +7,9 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 WEB := $(shell find web/src web/index.html web/vite.config.ts web/tsconfig.json -type f)
 PAGE := src/glassformer/explorer/static/index.html
 
+# several processes, each with one thread: threads of several would wait for one another
+TESTS := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q --numprocesses auto --maxprocesses 4 --dist loadfile
+
 .PHONY: demo web page test test-web test-long check mutants bench screenshots dist clean
 
 demo: .venv/.installed page ## train the toy and show what it learnt
@@ -19,7 +22,7 @@ page: # the same where Node is at hand; all but the explorer works without
 
 test: .venv/.installed-for-tests page ## run all tests; those in a browser where Node and Chromium are at hand
 	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory test-web; fi
-	$(BIN)/python -m pytest -q
+	$(TESTS)
 
 test-web: web/node_modules/.installed ## check and test the page's own code
 	cd web && npm run --silent check && npm run --silent test
@@ -37,7 +40,7 @@ check: .venv/.installed-for-tests ## format, lint, types, tests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -q --ignore tests/contract/test_style.py
+	$(TESTS) --ignore tests/contract/test_style.py
 
 mutants: .venv/.installed-for-tests ## plant known bugs one at a time; each must be caught
 	$(BIN)/python dev/mutants.py

@@ -116,8 +116,16 @@ def test_what_they_do_not_do(here: Cli, exported: dict[str, Path], run_directory
     writer = open_writer("ctranslate2", ct2)
     with pytest.raises(DecodingError, match="gives a prefix no score"):
         writer.write([writer.prompt("a b", prefix="b")])
-    with pytest.raises(DecodingError, match="gives texts and scores only"):
-        writer.steps(writer.prompt("a b"))
+    prompt = writer.prompt("a b")
+    for ask in (
+        writer.steps,
+        writer.stream,
+        writer.record,
+        lambda one: writer.score([one], [[3]]),
+        lambda one: writer.alignments([one], [[3]]),
+    ):
+        with pytest.raises(DecodingError, match="gives texts and scores only"):
+            ask(prompt)
     damaged = tmp_path / "damaged"
     shutil.copytree(ct2, damaged)
     (damaged / FILE).write_bytes((ct2 / FILE).read_bytes()[:1000])

@@ -166,5 +166,13 @@ class CTranslate2Writer(Writer):
         """Refuse: this engine shows no steps."""
         self._refuse()
 
+    def record(self, *_: Any, **__: Any) -> NoReturn:
+        """Refuse: this engine keeps no record."""
+        self._refuse()
+
+    def score(self, *_: Any, **__: Any) -> NoReturn:
+        """Refuse: this engine scores what it writes, and no other text."""
+        self._refuse()
+
     def _refuse(self) -> NoReturn:
         raise DecodingError("the engine ctranslate2 gives texts and scores only: for this, use the run itself")

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -38,6 +39,28 @@ def written_whole(path: Path) -> Iterator[Path]:
     finally:
         with suppress(OSError):  # where there is no such directory, for one
             temporary.unlink()
+
+
+@contextmanager
+def directory_written_whole(path: Path) -> Iterator[Path]:
+    """Give a directory to write into; on success it takes the place of `path`, which is not there yet, or empty.
+
+    Whatever goes wrong, nothing of it is left.
+
+    Raises:
+        CheckpointError: The system refused to write.
+
+    """
+    path = path.resolve()
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        temporary.mkdir(parents=True)
+        yield temporary
+        temporary.replace(path)
+    except OSError as error:
+        raise CheckpointError(f"cannot write {path}: {error.strerror or error}; nothing was changed there") from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -30,6 +30,8 @@ from glassformer.text.tokenizer import Tokenizer
 from glassformer.text.vocabularies import CLASSES, SOURCE, TARGET, Vocabularies
 from glassformer.writer import Writer, WrittenToken, longest_source, read
 
+EXPORTED = "glassformer.toml"  # in a directory that another engine reads: what it does not know of the model
+
 
 class RunFiles:
     """Where the parts of a run lie."""
@@ -296,7 +298,9 @@ def load(directory: str | Path, *, device: str = "cpu") -> Run:
     if not files.directory.is_dir():
         raise CheckpointError(f"there is no run at {files.directory}; train one: glassformer train reversal")
     if not files.config.is_file():
-        raise CheckpointError(f"{files.directory} is not a run: it has no config.toml")
+        for_engine = (files.directory / EXPORTED).is_file()
+        advice = "; it was made for another engine: write with --engine" if for_engine else ""
+        raise CheckpointError(f"{files.directory} is not a run: it has no config.toml{advice}")
     if not files.weights.is_file():
         raise CheckpointError(
             f"the run {files.directory} is not finished: it has no model.safetensors; "

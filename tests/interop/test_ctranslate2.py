@@ -144,6 +144,11 @@ def test_a_trained_one(shared: Path) -> None:
         ("a vocabulary too many", "its vocabulary has 19 tokens, but its model knows 18"),
         ("unknown setting", "has prefix='x', which we do not know"),
         ("another norm", "has layer_norm_epsilon='small', where a number belongs"),
+        ("another type", "is no CTranslate2 model, or damaged"),
+        ("a list", "holds a list, where a table of settings belongs"),
+        ("a number for a token", "has eos_token=3, where a text belongs"),
+        ("no heads", "has encoder/num_heads=0, where a whole number above 0 belongs"),
+        ("an activation past the last", "has encoder/activation=77, which we do not have"),
     ],
 )
 def test_files_that_lie(how: str, message: str, tmp_path: Path) -> None:
@@ -181,6 +186,18 @@ def test_files_that_lie(how: str, message: str, tmp_path: Path) -> None:
         case "a vocabulary too many":
             tokens = json.loads((out / "shared_vocabulary.json").read_text())
             (out / "shared_vocabulary.json").write_text(json.dumps([*tokens, "more"]))
+        case "another type":
+            place = count + 4
+            length = struct.unpack("<H", raw[place : place + 2])[0]
+            raw[place + 2 + length + 1 + 4 * raw[place + 2 + length]] = 9
+        case "no heads" | "an activation past the last":
+            name, number, kind = (b"num_heads", 0, "<h") if how == "no heads" else (b"activation", 77, "<b")
+            place = raw.index(b"encoder/" + name + b"\0") + 8 + len(name) + 1 + 1 + 1 + 4  # no axis, its type, its size
+            raw[place : place + struct.calcsize(kind)] = struct.pack(kind, number)
+        case "a list":
+            config = [1]
+        case "a number for a token":
+            config["eos_token"] = 3
         case "unknown setting":
             config["prefix"] = "x"
         case _:

@@ -6,12 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from glassformer.errors import CheckpointError, DecodingError
+from glassformer.config import Config
+from glassformer.config.files import dump
+from glassformer.errors import CheckpointError, DataError, DecodingError
 from glassformer.interop.convert import convert
 from glassformer.interop.ctranslate2 import FILE
-from glassformer.interop.engine import open_writer
-from glassformer.run import load
-from tests.conftest import Cli
+from glassformer.interop.engine import Engine, open_writer
+from glassformer.run import Run, load, save
+from glassformer.text.vocabularies import Vocabularies
+from tests.conftest import Cli, random_run
 
 TEXTS = [" ".join("abcdefghij"[(7 * i + 3 * j) % 10] for j in range(3 + i % 6)) for i in range(100)]
 LINES = "c a b e d\n\na b c\ncabed\nj i h g f e d c\na a a\n"
@@ -100,17 +103,24 @@ def test_an_encoder_alone(here: Cli, random_runs: dict[str, Path], tmp_path: Pat
     assert json.loads((out / "classes.json").read_text()) == ["network", "printer", "account"]
     done = here("translate", out, "--engine", "onnx", "a b")
     assert done.returncode == 1
-    assert "was not made for ONNX, to write with" in done.stderr
+    assert "holds an encoder alone, which does not write" in done.stderr
 
 
 def test_what_they_do_not_do(here: Cli, exported: dict[str, Path], run_directory: Path, tmp_path: Path) -> None:
     ct2, graphs = (exported[engine] for engine in ENGINES)
-    for engine, other, name in (("ctranslate2", graphs, "CTranslate2"), ("onnx", ct2, "ONNX")):
-        for path in (run_directory, other, tmp_path / "nowhere"):
-            with pytest.raises(
-                CheckpointError, match=f"was not made for {name}, .* make it: glassformer convert RUN .* --to {engine}"
-            ):
-                open_writer(engine, path)
+    for engine, other in (("ctranslate2", graphs), ("onnx", ct2)):
+        with pytest.raises(
+            CheckpointError, match=f"was not made for {engine}; make .*: glassformer convert RUN OUT --to {engine}"
+        ):
+            open_writer(engine, other)
+        with pytest.raises(
+            CheckpointError, match=f"reversal was not made for .*: glassformer convert .*reversal OUT --to {engine}"
+        ):
+            open_writer(engine, run_directory)
+        with pytest.raises(CheckpointError, match=f"there is nothing at .*nowhere; make it: .* --to {engine}"):
+            open_writer(engine, tmp_path / "nowhere")
+    with pytest.raises(DecodingError, match="there is no engine 'tflite'; there are ctranslate2, onnx"):
+        open_writer("tflite", ct2)
     with pytest.raises(DecodingError, match="does not sample"):
         open_writer("ctranslate2", ct2, {"sample": True})
     writer = open_writer("ctranslate2", ct2)
@@ -138,3 +148,104 @@ def test_what_they_do_not_do(here: Cli, exported: dict[str, Path], run_directory
         assert done.returncode == 1
         assert done.stderr.count("\n") == 1
     assert "is no decoder-only model: it does not go on from a text; use translate" in done.stderr
+    assert "it was made for another engine: write with --engine" in here("translate", ct2, "a b").stderr
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_run_of_files(engine: Engine, here: Cli, tmp_path: Path) -> None:
+    """What was learnt from files reads as it learnt to, cut texts too; where the files were is not told."""
+    run = random_run(tmp_path / "run", "encoder-decoder", words="one two three four five six", seed=2)
+    config = load(run).config
+    data = {
+        "train": [str(tmp_path / "train.tsv")],
+        "folder": str(tmp_path),
+        "max_length": 4,
+        "truncate": True,
+        "format": "tsv",
+    }
+    whole = config.model_dump(exclude_none=True) | {"data": data, "text": {"kind": "words"}}
+    (run / "config.toml").write_text(dump(Config.model_validate(whole)), encoding="utf-8")
+    assert convert(run, tmp_path / "out", to=engine)[-1] == "tried on 20 inputs: 20 come out the same"
+    assert str(tmp_path) not in (tmp_path / "out" / "glassformer.toml").read_text()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "run"]
+    lines = "one two\nsix five four three two one\n"
+    own = here("translate", run, "--max-length", "6", stdin=lines)
+    found = here("translate", tmp_path / "out", "--engine", engine, "--max-length", "6", stdin=lines)
+    assert "cut" in own.stderr
+    assert (found.stdout, found.stderr) == (own.stdout, own.stderr)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("kind", ["decoder", "encoder-decoder"])
+def test_short_learned_positions(engine: Engine, kind: str, tmp_path: Path) -> None:
+    random_run(tmp_path / "run", kind, positions={"kind": "learned", "size": 5})
+    assert convert(tmp_path / "run", tmp_path / "out", to=engine)[-1] == "tried on 20 inputs: 20 come out the same"
+    own, other = load(tmp_path / "run").writer(), open_writer(engine, tmp_path / "out")
+    for writer in (own, other):
+        with pytest.raises(DataError, match=r"the model's learned positions end after [45]"):
+            writer.prompt("123456")
+    prompts = [own.prompt("1234"), own.prompt("a")]
+    assert [row[0].ids for row in other.write(prompts)] == [row[0].ids for row in own.write(prompts)]
+
+
+def test_what_ended_comes_first(exported: dict[str, Path]) -> None:
+    """Before what a limit has cut, as in our own beam."""
+    writer = open_writer("ctranslate2", exported["ctranslate2"], {"beam_size": 4, "n_best": 4, "max_length": 4})
+    stopped = [[one.stopped for one in row] for row in writer.write([writer.prompt(text) for text in TEXTS])]
+    assert all(row == sorted(row) for row in stopped)  # "end", "limit"
+    assert any(len(set(row)) == 2 for row in stopped)
+
+
+def test_past_the_table(here: Cli, exported: dict[str, Path]) -> None:
+    """CTranslate2 has 2 048 positions: a longer line is refused, and the others are written."""
+    done = here(
+        "translate", exported["ctranslate2"], "--engine", "ctranslate2", stdin="a b\n" + "a " * 2050 + "\nb c\n"
+    )
+    assert done.stdout == "b a\n\nc b\n"
+    assert "line 2: the text has 2050 tokens" in done.stderr
+    assert done.returncode == 1
+
+
+def test_the_frame_of_a_source(tmp_path: Path) -> None:
+    """What stands around a source, CTranslate2 puts there itself, and it is read back."""
+    run = load(random_run(tmp_path / "plain", "encoder-decoder", words="one two three"))
+    source = run.vocabularies.source
+    vocabularies = Vocabularies(source.with_frame([], [source.end_id]), run.vocabularies.target)
+    save(Run(run.config, run.model, vocabularies, {}), tmp_path / "run")
+    convert(tmp_path / "run", tmp_path / "out", to="ctranslate2")
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["add_source_eos"] is True
+    convert(tmp_path / "out", tmp_path / "back")
+    back, own = load(tmp_path / "back"), load(tmp_path / "run")
+    assert back.writer().prompt("one two").source == own.writer().prompt("one two").source
+    way = {"max_length": 8, "beam_size": 1, "min_length": 0}
+    texts = [run.writer(way).write([run.writer(way).prompt("three one")])[0][0].tokens for run in (own, back)]
+    (engine,) = (lambda one: one.write([one.prompt("three one")]))(open_writer("ctranslate2", tmp_path / "out", way))
+    assert texts[0] == texts[1] == engine[0].tokens
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_files_of_two_models(engine: Engine, exported: dict[str, Path], tmp_path: Path) -> None:
+    """Files that do not belong together are found when they are opened."""
+    for name, before, after, message in (
+        (
+            "glassformer.toml",
+            "n_heads = 4",
+            "n_heads = 8",
+            "is no graph of the model beside it" if engine == "onnx" else None,
+        ),
+        ("tokenizer.json", '"a":', '"q":', None if engine == "onnx" else "is not that of the model beside it"),
+        (
+            "glassformer.toml",
+            "d_model = 64",
+            "d_model = 32",
+            "is no graph of the model beside it" if engine == "onnx" else None,
+        ),
+    ):
+        place = tmp_path / str(len(list(tmp_path.iterdir())))
+        shutil.copytree(exported[engine], place)
+        text = (place / name).read_text()
+        assert before in text
+        (place / name).write_text(text.replace(before, after))
+        if message is not None:
+            with pytest.raises(CheckpointError, match=message):
+                open_writer(engine, place)

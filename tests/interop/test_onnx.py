@@ -103,7 +103,7 @@ def test_what_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_files_that_lie(tmp_path: Path) -> None:
     config = small()
     write(build(config), tmp_path)
-    with pytest.raises(CheckpointError, match=r"encoder\.onnx is no graph of the model beside it: it has the inputs"):
+    with pytest.raises(CheckpointError, match=r"encoder\.onnx is no graph of the model beside it: it reads"):
         OnnxModel(tmp_path, small(n_decoder_layers=2))
     whole = (tmp_path / ENCODER).read_bytes()
     for damaged in (whole[: len(whole) // 2], b"", b"\x80\x04cos\nsystem\n", whole[:-1] + b"\xff"):

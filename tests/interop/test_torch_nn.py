@@ -134,9 +134,11 @@ def test_no_equal_here() -> None:
     for both in ({}, {"source": table, "target": table, "output": output}):
         with pytest.raises(CheckpointError, match="one stack is an encoder or, with a causal mask, a decoder"):
             from_torch(alone, **both)
-    with pytest.raises(CheckpointError, match="its layers differ"):
+    with pytest.raises(CheckpointError, match="the layers differ in norm"):
         from_torch([alone, nn.TransformerEncoderLayer(16, 4, 24, norm_first=True)], source=table)
-    with pytest.raises(CheckpointError, match="a Linear is no layer of PyTorch's encoder"):
+    with pytest.raises(
+        CheckpointError, match=r"a Linear is not nn\.Transformer, nn\.TransformerEncoder or one of its layers"
+    ):
         from_torch([alone, output], source=table)
     with pytest.raises(CheckpointError, match="there is no layer"):
         from_torch([], source=table)
@@ -154,3 +156,49 @@ def test_layers_alone() -> None:
         hidden = nn.Transformer.generate_square_subsequent_mask(5)
         expected = output(layers[1](layers[0](table(ids), hidden), hidden))
         torch.testing.assert_close(two.decode(ids), expected, rtol=0, atol=1e-5)
+
+
+def test_what_would_change_the_numbers() -> None:
+    """Modules that compute something else than they seem to, and settings that contradict them."""
+    layer, table = nn.TransformerEncoderLayer(16, 4, 24, activation="gelu", norm_first=True), nn.Embedding(9, 16)
+    for settings, message in (
+        ({"norm": {"placement": "post"}}, "the settings say norm.placement='post', but the modules 'pre'"),
+        ({"norm": {"final": True}}, "the settings say norm.final=True, but the modules False"),
+        ({"ffn": {"activation": "relu"}}, "the settings say ffn.activation='relu', but the modules 'gelu'"),
+        ({"n_heads": 8}, "the settings say n_heads=8, but the modules 4"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            from_torch(layer, source=table, settings=settings)
+    with pytest.raises(CheckpointError, match=r"has nothing for encoder\.embedding\.norm\.weight"):
+        from_torch(layer, source=table, settings={"norm": {"embedding": True}})
+    model = from_torch(layer, source=table, settings={"ffn": {"gated": False}, "norm": {"kind": "layernorm"}})
+    assert (model.config.ffn.activation, model.config.norm.placement) == ("gelu", "pre")
+    learned = from_torch(
+        layer, source=table, source_positions=nn.Embedding(7, 16), settings={"positions": {"first": 1}}
+    )
+    assert (learned.config.positions.kind, learned.config.positions.first) == ("learned", 1)
+
+    class Other(nn.TransformerEncoderLayer):
+        def forward(self, src: Tensor, *_: Any, **__: Any) -> Tensor:
+            return src
+
+    uneven, zeros = nn.TransformerEncoderLayer(16, 4, 24), nn.TransformerEncoderLayer(16, 4, 24)
+    uneven.norm2.eps = 0.5
+    zeros.self_attn = nn.MultiheadAttention(16, 4, add_zero_attn=True)
+    for stack, message in (
+        (
+            nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 4, 24), 2, norm=nn.LayerNorm(16, eps=0.5)),
+            "different ε",
+        ),
+        (uneven, "different ε"),
+        (zeros, "add_zero_attn"),
+        (Other(16, 4, 24), "Other has a forward of its own"),
+        (nn.TransformerDecoderLayer(16, 4, 24), "a TransformerDecoderLayer is not nn.Transformer"),
+        (None, "a NoneType is not nn.Transformer"),
+    ):
+        with pytest.raises(CheckpointError, match=message):
+            from_torch(stack, source=table)
+    with pytest.raises(CheckpointError, match=r"source has max_norm=1\.0"):
+        from_torch(layer, source=nn.Embedding(9, 16, max_norm=1.0))
+    with pytest.raises(CheckpointError, match=r"output is a Sequential, where an nn\.Linear belongs"):
+        from_torch(layer, target=table, output=nn.Sequential(nn.Linear(16, 9)))

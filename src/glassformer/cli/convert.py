@@ -17,7 +17,7 @@ def convert(
         Literal["float32", "bfloat16", "int8"] | None,
         typer.Option(
             "--precision",
-            help="Of a run's weights (not int8); of CTranslate2's (not bfloat16).",
+            help="Of a run: float32 or bfloat16; of CTranslate2: float32 or int8; ONNX is float32.",
             show_default="as they are",
         ),
     ] = None,
@@ -31,7 +31,8 @@ def convert(
     from glassformer.interop.convert import convert as converted
 
     if precision not in (None, *PRECISIONS[to]):
-        raise typer.BadParameter(f"there is no {precision} in the format {to!r}", param_hint="--precision")
+        allowed = " or ".join(PRECISIONS[to]) or "only that of the weights, so leave it out"
+        raise typer.BadParameter(f"the format {to} has no {precision}; it has {allowed}", param_hint="--precision")
     for line in converted(source, out, to=to, precision=precision):
         typer.echo(line)
     typer.echo(f"{out} is ready")

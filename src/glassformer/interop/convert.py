@@ -9,6 +9,7 @@ from torch import Tensor
 from glassformer.checkpoint import fill
 from glassformer.decode.hypothesis import Prompt
 from glassformer.errors import CheckpointError, ConfigError
+from glassformer.files import directory_written_whole
 from glassformer.interop import ctranslate2, ctranslate2_write, gguf, huggingface, onnx
 from glassformer.interop.engine import Engine, open_writer, save_beside
 from glassformer.interop.foreign import Foreign
@@ -19,8 +20,10 @@ from glassformer.text.vocabularies import Vocabularies
 
 Format = Literal["run", "hf", "ctranslate2", "onnx"]
 TRIED = 20  # inputs, after something was written
-LONGEST_TRIED = 30  # tokens
-PRECISIONS = {"run": ("float32", "bfloat16"), "hf": (), "ctranslate2": ("float32", "int8"), "onnx": ()}  # by format
+LONGEST_READ, LONGEST_WRITTEN = 12, 30  # tokens of each
+PRECISIONS = {
+    "run": ("float32", "bfloat16"), "hf": (), "ctranslate2": ("float32", "int8"), "onnx": ("float32",),
+}  # fmt: skip
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
@@ -90,58 +93,71 @@ def convert(source: str | Path, out: str | Path, *, to: Format = "run", precisio
         DataError: The vocabulary cannot be used.
 
     """
-    if to not in PRECISIONS or (precision is not None and precision not in PRECISIONS[to]):
-        raise ConfigError(f"there is no format {to!r} with precision {precision!r}; there are {PRECISIONS}")
-    if Path(out).is_file() or (Path(out).is_dir() and any(Path(out).iterdir())):
+    if to not in PRECISIONS:
+        raise ConfigError(f"there is no format {to!r}; there are {', '.join(PRECISIONS)}")
+    if precision not in (None, *PRECISIONS[to]):
+        allowed = ", ".join(PRECISIONS[to]) or "only that of the weights"
+        raise ConfigError(f"the format {to} has no precision {precision!r}; it has {allowed}")
+    path = Path(out)
+    if path.is_file() or (path.is_dir() and any(path.iterdir())):
         raise CheckpointError(f"{out} is there and not empty; choose another name")
-    run, said = read(source)
-    said = [f"left out: {one}" for one in said]
-    if to == "run":
-        save(run, out, dtype=None if precision is None else DTYPES[precision])
-        n = sum(p.numel() for p in run.model.parameters())
-        return [f"{n:,} parameters", *said]
-    tensors = {name: p.detach() for name, p in run.model.named_parameters()}
+    run, left_out = read(source)
+    n = sum(p.numel() for p in run.model.parameters())
+    said = [f"{n:,} parameters", *(f"left out: {one}" for one in left_out)]
+    with directory_written_whole(path) as place:
+        if to == "run":
+            save(run, place, dtype=None if precision is None else DTYPES[precision])
+        else:
+            said += _export(run, place, to, precision or "float32")
+    return said
+
+
+def _export(run: Run, out: Path, to: Literal["hf", "ctranslate2", "onnx"], precision: str) -> list[str]:
+    """Write what others read, and try it; return what is to be said."""
+    said, tensors = [], {name: p.detach() for name, p in run.model.named_parameters()}
     if to == "hf":
-        said.append(f"written as {huggingface.write(run.config, tensors, run.vocabularies, Path(out))}")
-        same = _read_back(run, Path(out))
+        said.append(f"written as {huggingface.write(run.config, tensors, run.vocabularies, out)}")
+        same = _read_back(run, out)
     else:
         run.model.float()
         if to == "ctranslate2":
-            ctranslate2_write.write(run.config, tensors, run.vocabularies, Path(out), precision or "float32")
+            ctranslate2_write.write(run.config, tensors, run.vocabularies, out, precision)
         else:
-            onnx.write(run.model, Path(out))
-        save_beside(run.config, run.vocabularies, Path(out))
-        same = _tried(run, to, Path(out))
-    said.append(f"tried on {TRIED} inputs: {same} come out the same")
+            onnx.write(run.model, out)
+        save_beside(run.config, run.vocabularies, out)
+        same = _tried(run, to, out)
     if same < TRIED and precision != "int8":
         raise CheckpointError(
-            f"{out} was written, but of {TRIED} inputs only {same} come out the same: please report it"
+            f"of {TRIED} inputs only {same} come out the same, so nothing was written: please report it"
         )
-    n = sum(p.numel() for p in run.model.parameters())
-    return [f"{n:,} parameters", *said]
+    return [*said, f"tried on {TRIED} inputs: {same} come out the same"]
 
 
 def _drawn(run: Run) -> list[list[int]]:
-    """Draw texts from the vocabulary that is read, as ids."""
+    """Draw texts from the vocabulary that is read, as ids, none longer than the model's learned positions."""
     draw, tokenizer = torch.Generator().manual_seed(0), run.vocabularies.source
     plain = torch.tensor(
         [i for i in range(tokenizer.size) if not tokenizer.is_special(i) and i != tokenizer.unknown_id]
     )
-    lengths = torch.randint(3, 13, (TRIED,), generator=draw).tolist()
+    frame = len(tokenizer.framed([])) if run.config.model.has_encoder else 0
+    most = min(LONGEST_READ, (run.config.model.longest or LONGEST_READ) - frame)
+    lengths = torch.randint(min(3, most), most + 1, (TRIED,), generator=draw).tolist()
     return [plain[torch.randint(len(plain), (n,), generator=draw)].tolist() for n in lengths]
 
 
 def _tried(run: Run, to: Engine, out: Path) -> int:
     """Return for how many texts an engine writes what the run writes, the likeliest token each time."""
-    if not run.config.model.has_decoder:
-        other = OnnxModel(out, run.config.model)
+    model = run.config.model
+    if not model.has_decoder:
+        other = OnnxModel(out, model)
         return sum(_close(run.model(x), other.classify(x)) for x in map(_row, _drawn(run)))
     way = {"beam_size": 1, "n_best": 1, "sample": False}
-    framed, start = run.vocabularies.source.framed, [run.tokenizer.start_id or 0]
-    prompts = [
-        Prompt(framed(ids), start, LONGEST_TRIED) if run.config.model.has_encoder else Prompt(None, ids, LONGEST_TRIED)
-        for ids in _drawn(run)
-    ]
+    prompts = []
+    for ids in _drawn(run):
+        source = run.vocabularies.source.framed(ids) if model.has_encoder else None
+        begun = ids if source is None else [run.tokenizer.start_id or 0]
+        room = LONGEST_WRITTEN if model.longest is None else model.longest - len(begun) + 1
+        prompts.append(Prompt(source, begun, min(LONGEST_WRITTEN, room)))
     own, theirs = run.writer(way).write(prompts), open_writer(to, out, way).write(prompts)
     return sum(a[0].ids == b[0].ids for a, b in zip(own, theirs, strict=True))
 

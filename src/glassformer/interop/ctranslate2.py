@@ -5,6 +5,7 @@ embedding times √d_model, and sines and cosines as in tensor2tensor, from posi
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,8 @@ NORM = {"gamma": "weight", "beta": "bias"}
 KNOWN = (  # settings among the variables: of a side, and of each of its layers
     "num_heads", "pre_norm", "activation", "scale_embeddings", "embeddings_merge", "alignment_layer", "alignment_heads",
 )  # fmt: skip
-KNOWN_IN_LAYERS = ("num_heads_kv", "head_dim", "rotary_dim", "rotary_interleave", "rotary_base")
+COUNTS = ("num_heads_kv", "head_dim")
+KNOWN_IN_LAYERS = (*COUNTS, "rotary_dim", "rotary_interleave", "rotary_base")
 
 
 def is_directory(path: Path) -> bool:
@@ -161,17 +163,20 @@ def _side(settings: Mapping[str, Any], tensors: dict[str, Tensor], side: str, wh
     inside = {name: values.pop() for name, values in layered.items()}
     first = f"{side}/layer_0"
     try:
-        d_model, n_heads = tensors[f"{side}/embeddings/weight"].shape[-1], int(own.get("num_heads", ATTENTION_WIDTH))
+        d_model, n_heads = tensors[f"{side}/embeddings/weight"].shape[-1], own.get("num_heads", ATTENTION_WIDTH)
         d_ff = len(tensors[f"{first}/ffn/linear_0/weight"])
     except KeyError as error:
         raise CheckpointError(f"{where} has no {error.args[0]}") from None
-    d_k = int(inside.get("head_dim", d_model // n_heads))
+    for name, value in (("num_heads", n_heads), *((one, inside[one]) for one in COUNTS if one in inside)):
+        if not isinstance(value, int) or value < 1:
+            raise CheckpointError(f"{where} has {side}/{name}={value}, where a whole number above 0 belongs")
+    d_k = inside.get("head_dim", d_model // n_heads)
     for name, value, allowed in (
         ("activation", own.get("activation", 0), range(len(ACTIVATIONS))),
         ("scale_embeddings", own.get("scale_embeddings", 1), (0, 1)),
         ("rotary_dim", inside.get("rotary_dim", 0), (0, d_k)),
     ):
-        if value not in allowed:
+        if not isinstance(value, int) or value not in allowed:
             raise CheckpointError(f"{where} has {side}/{name}={value}, which we do not have")
     biases = [f"{first}/{place}/linear_0/bias" in tensors for place in ("self_attention", "ffn")]
     return {
@@ -205,6 +210,8 @@ def _positions(inside: Mapping[str, Any], tensors: dict[str, Tensor], side: str)
     if name not in tensors:
         return {"ladder": "tensor2tensor", "first": 1}
     table = tensors[name]
+    if table.ndim != 2:
+        raise CheckpointError(f"{name} has {table.ndim} axes; a table has two")
     for ladder in ("interleaved", "halves", "tensor2tensor"):
         for first in (0, 1, 2):
             right = Sinusoidal(Positions(ladder=ladder), table.shape[1])(
@@ -217,13 +224,7 @@ def _positions(inside: Mapping[str, Any], tensors: dict[str, Tensor], side: str)
 
 
 def _depth(tensors: Mapping[str, Tensor], side: str) -> int:
-    return len(
-        {
-            name.split("/")[1]
-            for name in tensors
-            if name.startswith(f"{side}/layer_") and "/layer_norm/" not in name[:20]
-        }
-    )
+    return len({found[0] for found in (re.match(rf"{side}/layer_\d+/", name) for name in tensors) if found})
 
 
 def _same(a: Tensor, b: Tensor) -> bool:
@@ -237,14 +238,17 @@ def _numbers(name: str, value: NDArray[Any], variables: Mapping[str, NDArray[Any
     if scale is None:
         return numbers
     factor = torch.from_numpy(scale.astype(np.float32))
+    if factor.shape not in ((), value.shape[:1]):
+        raise CheckpointError(f"{name} is {value.shape}, but its scale {tuple(factor.shape)}")
     return numbers / (factor[:, None] if factor.ndim else factor)
 
 
 def _config(file: Path) -> Settings:
     try:
-        found = Settings(json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}, str(file))
+        values = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
     except (OSError, ValueError) as error:
         raise CheckpointError(f"cannot read {file}: {error}") from error
+    found = Settings(values, str(file))
     found.ignore("multi_query_attention", "quantization_bits", "quantization_group_size", "quantization_type")
     return found
 
@@ -252,13 +256,13 @@ def _config(file: Path) -> Settings:
 def _vocabularies(path: Path, settings: Settings, *, alone: bool) -> Vocabularies:
     """Read the vocabularies of both sides, with what config.json puts around a text."""
     start, end, unknown = (
-        settings.get(f"{name}_token", text) for name, text in (("bos", "<s>"), ("eos", "</s>"), ("unk", "<unk>"))
+        settings.text(f"{name}_token", text) for name, text in (("bos", "<s>"), ("eos", "</s>"), ("unk", "<unk>"))
     )
-    first = settings.get("decoder_start_token", start)
+    first = settings.text("decoder_start_token", start)
     before = [start] if settings.get("add_source_bos", False) else []
     after = [end] if settings.get("add_source_eos", False) else []
     settings.check()
-    names = {side: _tokens(path, side) for side in ("source", "target")}
+    names = {side: tokens_of(path, side) for side in ("source", "target")}
     pad = [name for name in ("<blank>", "<pad>") if name in names["target"]]
     specials = {start, end, first, *pad}
     source, target = (_tokenizer(names[side], specials, unknown) for side in ("source", "target"))
@@ -269,7 +273,19 @@ def _vocabularies(path: Path, settings: Settings, *, alone: bool) -> Vocabularie
     return Vocabularies(source, with_frame(target, [target.id_of(first)], [target.id_of(end)], str(path)))
 
 
-def _tokens(path: Path, side: str) -> list[str]:
+def framed_there(path: Path) -> tuple[bool, bool]:
+    """Whether CTranslate2 itself puts a start token before a source, and an end token after it."""
+    said = _config(path / "config.json")
+    return bool(said.get("add_source_bos", False)), bool(said.get("add_source_eos", False))
+
+
+def tokens_of(path: Path, side: str) -> list[str]:
+    """Return the tokens of a side ("source", "target").
+
+    Raises:
+        CheckpointError: There is no such vocabulary, or it is damaged.
+
+    """
     for name in (f"{side}_vocabulary", "shared_vocabulary", "vocabulary"):
         for file in (path / f"{name}.json", path / f"{name}.txt"):
             if file.is_file():
@@ -278,14 +294,15 @@ def _tokens(path: Path, side: str) -> list[str]:
                     found = json.loads(text) if file.suffix == ".json" else text.removesuffix("\n").split("\n")
                 except (OSError, ValueError) as error:
                     raise CheckpointError(f"cannot read {file}: {error}") from error
-                if (
-                    not isinstance(found, list)
-                    or not all(isinstance(one, str) for one in found)
-                    or len(set(found)) != len(found)
-                ):
+                if not isinstance(found, list) or not all(map(_is_text, found)) or len(set(found)) != len(found):
                     raise CheckpointError(f"{file} is no list of different tokens")
                 return found
     raise CheckpointError(f"{path} has no {side}_vocabulary.json, .txt, or shared_vocabulary")
+
+
+def _is_text(token: Any) -> bool:
+    """Whether it is a string without half a character in it."""
+    return isinstance(token, str) and token == token.encode(errors="ignore").decode()
 
 
 def _tokenizer(names: Sequence[str], specials: set[str], unknown: str) -> Tokenizer:

@@ -45,7 +45,7 @@ def read_variables(path: Path) -> dict[str, NDArray[Any]]:
                 found[f"{alias}_scale"] = found[f"{name}_scale"]
         if reader.place != len(raw):
             raise ValueError(f"{len(raw) - reader.place} bytes are left at its end")
-    except (ValueError, KeyError, struct.error, UnicodeDecodeError) as error:
+    except (ValueError, KeyError, IndexError, struct.error, UnicodeDecodeError) as error:
         raise CheckpointError(f"{path} is no CTranslate2 model, or damaged: {error}") from error
     if kind == "TransformerBig":
         found.setdefault("encoder/num_heads", np.array(16))

@@ -128,6 +128,9 @@ def _name_tokens(spec: Any, config: ModelConfig, vocabularies: Vocabularies) -> 
         spec.register_vocabulary(names)
         return
     spec.config.decoder_start_token = start
+    source = vocabularies.source
+    before, after = source.tokens(source.before), source.tokens(source.after)
+    spec.config.add_source_bos, spec.config.add_source_eos = before == [start], after == [end]
     spec.register_source_vocabulary(vocabularies.source.tokens(range(config.source_vocabulary or 0)))
     spec.register_target_vocabulary(names)
 

@@ -26,6 +26,8 @@ class Settings:
     """The fields of a config.json, each read by name; one that nobody reads, and that says something, is refused."""
 
     def __init__(self, values: Mapping[str, Any], where: str) -> None:
+        if not isinstance(values, Mapping):
+            raise CheckpointError(f"{where} holds a {type(values).__name__}, where a table of settings belongs")
         self.values, self.where = values, where
         self._read: set[str] = set()
 
@@ -34,6 +36,18 @@ class Settings:
         self._read.add(name)
         value = self.values.get(name)
         return default if value is None else value
+
+    def text(self, name: str, default: str) -> str:
+        """Return a field that must be a text.
+
+        Raises:
+            CheckpointError: It is something else.
+
+        """
+        value = self.get(name, default)
+        if not isinstance(value, str):
+            raise CheckpointError(f"{self.where} has {name}={value!r}, where a text belongs")
+        return value
 
     def count(self, name: str) -> int:
         """Return a field that must be a whole number above 0.

@@ -48,8 +48,10 @@ def take(layout: Layout, theirs: Mapping[str, Tensor], config: ModelConfig, wher
     found = {}
     ours = shapes(config)
     for name, shape in ours.items():
+        if name not in layout:
+            raise CheckpointError(f"{where} has nothing for {name}, which the model that its settings describe has")
         part = layout[name]
-        rows = {layout[one].i: size[0] for one, size in ours.items() if layout[one].name == part.name}
+        rows = {layout[one].i: size[0] for one, size in ours.items() if one in layout and layout[one].name == part.name}
         start = sum(n for i, n in rows.items() if i < part.i)
         if part.name not in theirs:
             raise CheckpointError(f"{where} has no tensor {part.name}, which the model that its settings describe has")

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from glassformer.config.model import ModelConfig
-from glassformer.errors import CheckpointError
+from glassformer.errors import CheckpointError, DecodingError
 from glassformer.interop.onnx import DECODER, ENCODER, graphs
 from glassformer.model.cache import Cache, KeyValues
 from glassformer.model.transformer import Memory
@@ -50,9 +50,9 @@ class OnnxModel:
                 session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
             except Exception as error:  # its errors have no common class of their own
                 raise CheckpointError(f"onnxruntime cannot open {path}: {str(error).splitlines()[0]}") from error
-            names = [one.name for one in session.get_inputs()], [one.name for one in session.get_outputs()]
-            if (set(names[0]), names[1]) != (set(graph.inputs), graph.outputs):
-                raise CheckpointError(f"{path} is no graph of the model beside it: it has the inputs {names[0]}")
+            inputs = {one.name: tuple(one.shape) for one in session.get_inputs()}
+            if (inputs, [one.name for one in session.get_outputs()]) != (graph.inputs, graph.outputs):
+                raise CheckpointError(f"{path} is no graph of the model beside it: it reads {inputs}")
             self._sessions[name] = session
 
     def new_cache(self) -> Cache:
@@ -107,4 +107,8 @@ class OnnxModel:
 
     def _run(self, name: str, given: dict[str, Tensor]) -> list[Tensor]:
         feed = {key: tensor.contiguous().numpy() for key, tensor in given.items()}
-        return [torch.from_numpy(found) for found in self._sessions[name].run(None, feed)]
+        try:
+            found = self._sessions[name].run(None, feed)
+        except Exception as error:  # its errors have no common class of their own
+            raise DecodingError(f"onnxruntime gave up: {str(error).splitlines()[0]}") from error
+        return [torch.from_numpy(one) for one in found]

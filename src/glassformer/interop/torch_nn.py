@@ -14,7 +14,7 @@ from torch import nn
 from glassformer.checkpoint import fill
 from glassformer.config.files import validated
 from glassformer.config.model import ModelConfig
-from glassformer.errors import CheckpointError
+from glassformer.errors import CheckpointError, ConfigError
 from glassformer.interop.layout import Layout, Part, embedding_names, give, layers, take, with_bias
 from glassformer.model.transformer import Transformer
 
@@ -63,6 +63,8 @@ def from_torch(
 
     """
     whole = _whole(stack)
+    _check_beside(source=source, target=target, output=output, source_positions=source_positions,
+                  target_positions=target_positions)  # fmt: skip
     if isinstance(whole, nn.Transformer) and (source is None or target is None):
         raise CheckpointError(
             "nn.Transformer reads and writes: say which modules are its source's and target's embedding"
@@ -77,7 +79,7 @@ def from_torch(
     fields: dict[str, Any] = {**_read(whole, target is not None), **_tables(source, target, output)}
     if positions:
         fields["positions"] = {"kind": "learned", "size": min(one.num_embeddings for one in positions)}
-    config = validated({"model": {**fields, **(settings or {})}}, "the modules: ").model
+    config = validated({"model": _joined(fields, settings or {})}, "the modules: ").model
     modules = {
         "transformer": whole, "source": source, "target": target, "output": output,
         "source_positions": source_positions, "target_positions": target_positions,
@@ -194,15 +196,43 @@ def _whole(stack: Stack) -> nn.Module:
     """Return something with layers in it, from that or from the layers."""
     if isinstance(stack, nn.Transformer | nn.TransformerEncoder):
         return stack
-    layers = [stack] if isinstance(stack, nn.TransformerEncoderLayer) else list(stack)
+    layers = list(stack) if isinstance(stack, Sequence | nn.ModuleList | nn.Sequential) else [stack]
     for layer in layers:
         if not isinstance(layer, nn.TransformerEncoderLayer):
             raise CheckpointError(
-                f"a {type(layer).__name__} is no layer of PyTorch's encoder, nn.TransformerEncoderLayer"
+                f"a {type(layer).__name__} is not nn.Transformer, nn.TransformerEncoder or one of its layers"
             )
     if not layers:
         raise CheckpointError("there is no layer")
     return _Layers(layers)
+
+
+def _check_beside(**modules: nn.Module | None) -> None:
+    """Refuse what stands beside a stack and is no plain table or product."""
+    for name, module in modules.items():
+        right = nn.Linear if name == "output" else nn.Embedding
+        if module is not None and not isinstance(module, right):
+            raise CheckpointError(f"{name} is a {type(module).__name__}, where an nn.{right.__name__} belongs")
+        if getattr(module, "max_norm", None) is not None:
+            raise CheckpointError(f"{name} has max_norm={module.max_norm}, which we do not have")  # type: ignore[union-attr]
+
+
+def _joined(fields: Mapping[str, Any], settings: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    """Return what the modules show together with what is said of them.
+
+    Raises:
+        ConfigError: They contradict one another.
+
+    """
+    joined = dict(fields)
+    for name, value in settings.items():
+        if isinstance(value, Mapping) and isinstance(fields.get(name), Mapping):
+            joined[name] = _joined(fields[name], value, f"{before}{name}.")
+        elif name in fields and fields[name] != value:
+            raise ConfigError(f"the settings say {before}{name}={value!r}, but the modules {fields[name]!r}")
+        else:
+            joined[name] = value
+    return joined
 
 
 def _read(stack: nn.Module, writes: bool) -> dict[str, Any]:
@@ -211,15 +241,31 @@ def _read(stack: nn.Module, writes: bool) -> dict[str, Any]:
         stacks: dict[str, Any] = {"encoder": stack.encoder, "decoder": stack.decoder}
     else:
         stacks = {"decoder" if writes else "encoder": stack}
-    found = [{**_read_layer(layer), "final": one.norm is not None} for one in stacks.values() for layer in one.layers]
-    if any(one != found[0] for one in found):
-        raise CheckpointError("its layers differ, or the encoder and the decoder in more than their depth: ours do not")
+    found = [_read_layer(layer, one.norm) for one in stacks.values() for layer in one.layers]
+    for other in found:
+        for name, value in other.items():
+            if value != found[0][name]:
+                raise CheckpointError(
+                    f"the layers differ in {name} ({found[0][name]}, {value}): ours, of both sides, do not"
+                )
     fields = found[0]
-    fields["norm"]["final"] = fields.pop("final")
     return {"kind": "-".join(stacks), **{f"n_{side}_layers": len(one.layers) for side, one in stacks.items()}, **fields}
 
 
-def _read_layer(layer: Any) -> dict[str, Any]:
+def _read_layer(layer: Any, last_norm: nn.Module | None) -> dict[str, Any]:
+    for plain in (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer):
+        if isinstance(layer, plain) and type(layer).forward is not plain.forward:
+            raise CheckpointError(
+                f"{type(layer).__name__} has a forward of its own: it is not PyTorch's layer any more"
+            )
+    norms = {layer.norm1.eps, *(one.eps for one in layer.children() if isinstance(one, nn.LayerNorm))}
+    if last_norm is not None:
+        norms.add(getattr(last_norm, "eps", None))
+    if len(norms) > 1:
+        raise CheckpointError(f"its norms have different ε, {sorted(map(str, norms))}, which we do not have")
+    for attention in (one for one in layer.children() if isinstance(one, nn.MultiheadAttention)):
+        if attention.add_zero_attn or attention.bias_k is not None:
+            raise CheckpointError("its attention has add_zero_attn or add_bias_kv, which we do not have")
     if layer.linear1.bias is None or layer.self_attn.in_proj_weight is None:
         raise CheckpointError("its layers have no biases, or keys of another size, which we do not have in this form")
     activations: dict[Any, str] = {F.relu: "relu", F.gelu: "gelu", F.silu: "silu"}
@@ -233,7 +279,11 @@ def _read_layer(layer: Any) -> dict[str, Any]:
         "d_model": layer.self_attn.embed_dim,
         "d_ff": layer.linear1.out_features,
         "n_heads": layer.self_attn.num_heads,
-        "norm": {"eps": layer.norm1.eps, "placement": "pre" if layer.norm_first else "post"},
+        "norm": {
+            "eps": layer.norm1.eps,
+            "placement": "pre" if layer.norm_first else "post",
+            "final": last_norm is not None,
+        },
         "ffn": {"activation": activation},
         "dropout": {"residual": layer.dropout1.p, "attention": layer.self_attn.dropout, "ffn": layer.dropout.p},
     }

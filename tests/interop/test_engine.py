@@ -4,7 +4,10 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
+import onnxruntime
 import pytest
+import tokenizers
 
 from glassformer.config import Config
 from glassformer.config.files import dump
@@ -77,6 +80,35 @@ def test_all_that_onnx_does(exported: dict[str, Path], run_directory: Path) -> N
         assert a.log_probabilities == pytest.approx(b.log_probabilities, abs=1e-4)
     with pytest.raises(DecodingError, match="this engine gives texts and scores only"):
         other.alignments([other.prompt("a b")], [[3]])
+
+
+def test_a_loop_of_somebody_else(exported: dict[str, Path], run_directory: Path) -> None:
+    """docs/convert.md is enough to write with onnxruntime and the library of tokenizers alone, a padded batch at once."""
+    tokenizer = tokenizers.Tokenizer.from_file(str(exported["onnx"] / "tokenizer.json"))
+    encoder, decoder = (onnxruntime.InferenceSession(exported["onnx"] / f"{side}coder.onnx") for side in ("en", "de"))
+    texts = ["c a b e d", "j i", "a b c d e f g h"]
+    read = [tokenizer.encode(text, add_special_tokens=False).ids for text in texts]
+    source = np.array([[0] * (8 - len(ids)) + ids for ids in read])
+    is_real = np.array([[False] * (8 - len(ids)) + [True] * len(ids) for ids in read])
+    names = [one.name for one in encoder.get_outputs()]
+    memory = dict(zip(names, encoder.run(None, {"source": source, "source_is_real": is_real}), strict=True))
+    fixed = {"source_is_real": is_real, **{name: value for name, value in memory.items() if name != "memory"}}
+    shapes = {one.name: one.shape for one in decoder.get_inputs() if one.name.startswith("past.")}
+    past = {name: np.zeros((3, shape[1], 0, shape[3]), np.float32) for name, shape in shapes.items()}
+    past["past_is_real"] = np.zeros((3, 0), bool)
+    target, written = np.full((3, 1), tokenizer.token_to_id("<s>")), np.zeros((3, 0), int)
+    for _ in range(12):
+        given = {"target": target, "target_is_real": np.ones((3, 1), bool), **past, **fixed}
+        logits, *present = decoder.run(None, given)
+        past = {
+            one.name.replace("present", "past"): value
+            for one, value in zip(decoder.get_outputs()[1:], present, strict=True)
+        }
+        target = logits[:, -1:].argmax(axis=-1)
+        written = np.concatenate([written, target], axis=1)
+    end = tokenizer.token_to_id("</s>")
+    found = [" ".join(tokenizer.id_to_token(i) for i in row[: row.index(end)]) for row in written.tolist()]
+    assert found == load(run_directory).translate(texts)
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -1,6 +1,7 @@
 """`translate` and `generate --engine`: what the run writes, in the same format."""
 
 import json
+import random
 import shutil
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import tokenizers
 from glassformer.config import Config
 from glassformer.config.files import dump
 from glassformer.errors import CheckpointError, DataError, DecodingError
+from glassformer.interop import engine as engines
 from glassformer.interop.convert import convert
 from glassformer.interop.ctranslate2 import FILE
 from glassformer.interop.engine import Engine, open_writer
@@ -226,6 +228,42 @@ def test_what_ended_comes_first(exported: dict[str, Path]) -> None:
     stopped = [[one.stopped for one in row] for row in writer.write([writer.prompt(text) for text in TEXTS])]
     assert all(row == sorted(row) for row in stopped)  # "end", "limit"
     assert any(len(set(row)) == 2 for row in stopped)
+
+
+def test_patience(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CTranslate2's beam, as it comes, more often stops before it has found what ours finds."""
+    words = [f"word{i}" for i in range(20)]
+    run = load(random_run(tmp_path / "run", "encoder-decoder", words=" ".join(words), seed=45))
+    convert(tmp_path / "run", tmp_path / "out", to="ctranslate2")
+    draw, way = (
+        random.Random(0),
+        {"max_length": 12, "beam_size": 4, "length_penalty": "power", "alpha": 1.0, "min_length": 0},
+    )
+    own = run.writer(way)
+    prompts = [own.prompt(" ".join(draw.choices(words, k=draw.randint(2, 8)))) for _ in range(40)]
+    expected = [row[0].ids for row in own.write(prompts)]
+
+    def same() -> int:
+        found = open_writer("ctranslate2", tmp_path / "out", way).write(prompts)
+        return sum(row[0].ids == ids for row, ids in zip(found, expected, strict=True))
+
+    with_patience = same()
+    monkeypatch.setattr(engines, "PATIENCE", 1.0)
+    assert with_patience > same()
+
+
+@pytest.mark.parametrize(
+    "way", [{"no_repeat_ngram": 1, "beam_size": 2}, {"min_length": 9, "beam_size": 4, "n_best": 4}]
+)
+def test_prompts_of_any_length(way: dict[str, int], random_runs: dict[str, Path], tmp_path: Path) -> None:
+    """The rules hold for what is written: for CTranslate2 a prompt that is longer than another is written, too."""
+    convert(random_runs["decoder"], tmp_path / "out", to="ctranslate2")
+    way |= {"max_length": 9}
+    own, other = load(random_runs["decoder"]).writer(way), open_writer("ctranslate2", tmp_path / "out", way)
+    prompts = [own.prompt(text) for text in ("ab", "xyz xyz xyz", "a", "this one is quite a bit longer")]
+    for ours, theirs in zip(own.write(prompts), other.write(prompts), strict=True):
+        assert [one.ids for one in theirs] == [one.ids for one in ours]
+        assert [one.score for one in theirs] == pytest.approx([one.score for one in ours], abs=1e-4)
 
 
 def test_past_the_table(here: Cli, exported: dict[str, Path]) -> None:

@@ -30,7 +30,7 @@ ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": PATHS}
 
 # Trains several configurations one after the other, in float64, as one process or two.
 WORKER = """
-import json, sys
+import json, os, sys
 from pathlib import Path
 import torch
 from glassformer.learn import validation
@@ -51,6 +51,7 @@ with processes("cpu") as together:
         told = [(one.loss, one.gradient_norm, one.n_tokens) for one in events if isinstance(one, Stepped)]
         if together.is_first:
             (out / f"{name}.json").write_text(json.dumps(told))
+os._exit(0)  # as the command line does: at the end of Python, threads of PyTorch can abort a process that is done
 """
 SHARED = [
     "train.steps=5", "train.accumulate=3", "train.optimizer.clip=0.5", "train.ema=0.9", "train.label_smoothing=0.2",
@@ -174,6 +175,7 @@ def test_27_killed_and_resumed_on_two_processes(folder: Path, tmp_path: Path, sh
 
 
 STOPPED = """
+import os
 import sys
 from pathlib import Path
 import torch
@@ -195,6 +197,7 @@ with processes("cpu") as together:
         trainer.train()
     except TrainingStopped:
         pass
+os._exit(0)  # as the command line does: at the end of Python, threads of PyTorch can abort a process that is done
 """
 
 

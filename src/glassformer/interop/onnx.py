@@ -83,12 +83,16 @@ def write(model: Transformer, out: Path) -> None:
         _write(module, graph, out / name)
 
 
-class _Encoder(nn.Module):
-    """The encoder, and what the decoder's layers make of its memory."""
+class _Traced(nn.Module):
+    """A part of a model that takes its inputs in the order of their names."""
 
     def __init__(self, model: Transformer, names: list[str]) -> None:
         super().__init__()
         self.model, self.names = model, names
+
+
+class _Encoder(_Traced):
+    """The encoder, and what the decoder's layers make of its memory."""
 
     def forward(self, *inputs: Tensor) -> list[Tensor]:
         given = dict(zip(self.names, inputs, strict=True))
@@ -100,12 +104,8 @@ class _Encoder(nn.Module):
         return [memory.states, *(tensor for one in cache.cross_attention for tensor in one.read())]
 
 
-class _Decoder(nn.Module):
+class _Decoder(_Traced):
     """The decoder, with the cache as tensors."""
-
-    def __init__(self, model: Transformer, names: list[str]) -> None:
-        super().__init__()
-        self.model, self.names = model, names
 
     def forward(self, *inputs: Tensor) -> list[Tensor]:
         given = dict(zip(self.names, inputs, strict=True))
